@@ -1,0 +1,3 @@
+#include "cgx/settings.h"
+
+namespace cgx {}

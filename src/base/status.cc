@@ -1,0 +1,36 @@
+#include "cgx/status.h"
+
+#include <cstring>
+
+namespace cgx {
+
+const char* name(Code code) noexcept {
+  switch (code) {
+    case Code::Ok: return "ok";
+    case Code::Pending: return "pending";
+    case Code::Unsupported: return "unsupported";
+    case Code::Invalid: return "invalid";
+    case Code::System: return "system";
+    case Code::Remote: return "remote";
+    case Code::Timeout: return "timeout";
+    case Code::Internal: return "internal";
+  }
+  return "unknown";
+}
+
+Status Status::system(std::string what, int sysErrno) {
+  char buffer[128] = "unknown error";
+  // The GNU variant: may return a static string instead of filling the buffer. strerror() itself is not thread safe.
+  const char* reason = strerror_r(sysErrno, buffer, sizeof buffer);
+  what += ": ";
+  what += reason;
+  what += " (errno " + std::to_string(sysErrno) + ")";
+  return {Code::System, std::move(what), sysErrno};
+}
+
+Status Status::within(const std::string& context) && {
+  if (failed()) text_ = context + ": " + text_;
+  return std::move(*this);
+}
+
+}  // namespace cgx
