@@ -43,6 +43,8 @@ struct Settings {
   double keepalive = 30;                       // seconds between TCP keepalive probes
   int linkSpeedMbps = 0;                       // 0: what the kernel says
   bool abortOnError = false;                   // abort the process on the first communicator error
+  // not a setting of ours: what the launcher says
+  int localRanks = 1;                          // ranks of this job on this host
 };
 
 /// One row for `cgx info` and the README.
@@ -59,11 +61,17 @@ struct SettingRow {
 /// Looks a variable up; nullptr when unset. Tests pass a lambda, the library getenv.
 using Lookup = std::function<const char*(const char* name)>;
 
-/// All or nothing: an error leaves `out` as it was. Errors name variable, value and accepted form.
+/// All or nothing: an error leaves `out` as it was. An error names each bad variable, its value and what is accepted.
+/// Text is taken strictly: no blanks, no trailing text, in range. An empty variable counts as unset, as in NCCL. A short name wins over its
+/// alias. NCCL's own variables are fallbacks; what we cannot read there is ignored.
 Status load(Settings& out, const Lookup& lookup);
-/// From the process environment; unknown CGX_* variables are named in `unknown` with the nearest known name.
+/// From the process environment; unknown CGX_* variables are described in `unknown`, each with the nearest known name.
 Status loadEnvironment(Settings& out, std::vector<std::string>* unknown);
 /// The table with the values `settings` has and where `lookup` says they came from.
 std::vector<SettingRow> describe(const Settings& settings, const Lookup& lookup);
+/// A sentence for each CGX_* variable in `environment` ("NAME=value", nullptr last) that no setting has.
+std::vector<std::string> unknownSettings(const char* const* environment);
+/// The table of the README: every setting with what it accepts, its default and its purpose.
+std::string settingsMarkdown();
 
 }  // namespace cgx

@@ -6,14 +6,22 @@ namespace cgx {
 
 const char* name(Code code) noexcept {
   switch (code) {
-    case Code::Ok: return "ok";
-    case Code::Pending: return "pending";
-    case Code::Unsupported: return "unsupported";
-    case Code::Invalid: return "invalid";
-    case Code::System: return "system";
-    case Code::Remote: return "remote";
-    case Code::Timeout: return "timeout";
-    case Code::Internal: return "internal";
+    case Code::Ok:
+      return "ok";
+    case Code::Pending:
+      return "pending";
+    case Code::Unsupported:
+      return "unsupported";
+    case Code::Invalid:
+      return "invalid";
+    case Code::System:
+      return "system";
+    case Code::Remote:
+      return "remote";
+    case Code::Timeout:
+      return "timeout";
+    case Code::Internal:
+      return "internal";
   }
   return "unknown";
 }
