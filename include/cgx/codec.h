@@ -1,5 +1,5 @@
 // The codec on host memory: elements in, payload bytes out and back. One table of functions a SIMD target, all byte-identical.
-// Knows numbers only: no ranks, no links. The payload layout is in wire.h, the numerics contract in docs/codec.md.
+// Knows numbers only: no ranks, no links. The payload layout is in wire_tiles.h, the numerics contract in docs/codec.md.
 #pragma once
 
 #include <cstddef>
@@ -44,11 +44,11 @@ struct EncodeSpec {
 struct Encoded {
   Form form = Form::Zero;
   std::size_t bytes = 0;         // of payload written
-  std::uint32_t zeroTiles = 0;
+  std::uint32_t zeroTiles = 0;  // of the tile table, which Form::Raw was measured against too
   std::uint32_t rawTiles = 0;
 };
 
-/// A payload that validate() has accepted.
+/// A payload that validate() has accepted; `bytes` may be unaligned.
 struct Payload {
   Form form = Form::Zero;
   std::span<const std::byte> bytes;
@@ -76,7 +76,7 @@ struct Kernels {
   /// out[i] = decoded element, rounded to the dtype, saturated at its largest finite value; NaNs canonical.
   void (*decode)(const Payload& payload, DType dtype, std::size_t count, void* out) noexcept;
 
-  /// sum[i] += decoded element, in fp32.
+  /// sum[i] += decoded element, in fp32, before it is rounded to the dtype. NaNs in `sum` must be canonical, and are afterwards.
   void (*decodeAdd)(const Payload& payload, DType dtype, std::size_t count, float* sum) noexcept;
 
   /// The owner's fused pass: adds `parts` in order in fp32, starting from the first part's value, rounds to the dtype, encodes the
