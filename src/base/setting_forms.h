@@ -120,6 +120,8 @@ struct Word {
   const char* text;
   T value;
 };
+template <class T>
+Word(const char*, T) -> Word<T>;
 template <class T, std::size_t N>
 struct Choice {
   std::array<Word<T>, N> words;

@@ -28,6 +28,11 @@ struct Param {
   std::size_t aliasUnit = 1;  // what 1 in the alias counts in the field's unit
 };
 
+template <class T, class Form>
+Param(const char*, const char*, T Settings::*, Form, const char*) -> Param<T, Form>;
+template <class T, class Form>
+Param(const char*, const char*, T Settings::*, Form, const char*, int) -> Param<T, Form>;
+
 /// A variable that is checked and otherwise without effect.
 template <class Form>
 struct Accepted {
@@ -37,8 +42,10 @@ struct Accepted {
   const char* help;
 };
 
+template <class Form>
+Accepted(const char*, Form, const char*, const char*) -> Accepted<Form>;
+
 constexpr double kDay = 86400;
-constexpr std::size_t kKi = 1 << 10;
 constexpr std::size_t kMi = 1 << 20;
 constexpr std::size_t kGi = 1 << 30;
 
