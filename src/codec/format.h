@@ -59,16 +59,26 @@ constexpr float shorterFactor(int bits) { return bits < 2 ? 0.0F : 1.0F / static
 /// Factor for the longer side's ideal step, exactly 1/H.
 constexpr float longerFactor(int bits) { return 1.0F / static_cast<float>(levelsOf(bits)); }
 
-/// Smallest ratio code whose value is >= ratio, for 0 < ratio <= 1; below 1: the ratio is too small to be represented.
+/// Smallest ratio code whose value is >= ratio, for 0 <= ratio <= 1; below 1: the ratio is too small to be represented.
 constexpr std::int32_t ratioCode(float ratio) {
-  constexpr std::uint32_t kBelowStep = (1U << wire::kRatioShift) - 1;
-  return static_cast<std::int32_t>((std::bit_cast<std::uint32_t>(ratio) + kBelowStep) >> wire::kRatioShift) -
-         static_cast<std::int32_t>(wire::kRatioBias);
+  const auto bits = std::bit_cast<std::uint32_t>(ratio);
+  const auto roundedUp = [bits](std::uint32_t shift) {
+    return static_cast<std::int32_t>((bits + (1U << shift) - 1) >> shift);
+  };
+  const std::int32_t fine = roundedUp(wire::kFineShift) - static_cast<std::int32_t>(wire::kFineBias);
+  const std::int32_t coarse = roundedUp(wire::kCoarseShift) - static_cast<std::int32_t>(wire::kCoarseBias);
+  return fine > coarse ? fine : coarse;
 }
 constexpr float ratioValue(std::uint32_t code) {
-  return code == 0 ? 0.0F : std::bit_cast<float>((code + wire::kRatioBias) << wire::kRatioShift);
+  if (code == 0) return 0;
+  const std::uint32_t fine = (code + wire::kFineBias) << wire::kFineShift;
+  const std::uint32_t coarse = (code + wire::kCoarseBias) << wire::kCoarseShift;
+  return std::bit_cast<float>(fine < coarse ? fine : coarse);
 }
-static_assert(ratioValue(wire::kRatioOne) == 1.0F && ratioCode(1.0F) == wire::kRatioOne && ratioValue(1) == 0x1.8p-32F);
+static_assert(ratioValue(127) == 1.0F && ratioCode(1.0F) == 127);
+static_assert(ratioValue(63) == 0x1p-4F && ratioCode(0x1p-4F) == 63 && ratioValue(64) == 0x1.1p-4F &&
+              ratioValue(62) == 0x1.8p-5F);
+static_assert(ratioValue(1) == 0x1p-35F && ratioCode(0x1p-35F) == 1 && ratioCode(0x0.Cp-35F) == 0);
 
 /// What elements are multiplied with to become levels.
 constexpr float inverseOf(float step) { return step == 0 ? 0.0F : 1.0F / step; }

@@ -96,12 +96,16 @@ inline std::uint32_t store(DType dtype, float value, bool saturate) {
 // ---- The tile format
 // ----------------------------------------------------------------------------------------------------------------
 
-/// Step relative to the tile's scale that bits 0-6 of a bucket byte stand for.
+/// Step relative to the tile's scale that bits 0-6 of a bucket byte stand for: going down from 1.0, sixteen values a
+/// factor of two for four factors of two, then two values.
 inline float ratioOf(unsigned code) {
   if (code == 0) return 0;
-  const int quarters = static_cast<int>(code) - 127;  // 127 is 1.0; four values a factor of two
-  const int exponent = static_cast<int>(std::floor(quarters / 4.0));
-  return std::ldexp(1.0F + 0.25F * static_cast<float>(quarters - 4 * exponent), exponent);
+  const int below = 127 - static_cast<int>(code);
+  const int perOctave = below <= 64 ? 16 : 2;
+  const int steps = below <= 64 ? below : below - 64 + 8;  // 64 fine steps are as much as 8 coarse ones
+  const int octaves = (steps + perOctave - 1) / perOctave;
+  const int above = octaves * perOctave - steps;  // values above 2^-octaves
+  return std::ldexp(1.0F + static_cast<float>(above) / static_cast<float>(perOctave), -octaves);
 }
 
 inline std::uint64_t scramble(std::uint64_t z) {
@@ -198,7 +202,7 @@ inline bool codeTile(const EncodeSpec& spec, std::span<const float> x, std::uint
     unsigned code = 0;
     if (!zero[k]) {
       const float ratio = steps[k] / scale;
-      if (ratio <= std::ldexp(1.25F, -32)) return false;  // rounds up to less than code 1
+      if (ratio <= std::ldexp(0.75F, -35)) return false;  // rounds up to less than code 1
       for (code = 1; ratioOf(code) < ratio;) ++code;
     }
     bucketBytes[k] = static_cast<std::uint8_t>(code + (negativeLonger[k] ? 128 : 0));
