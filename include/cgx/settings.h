@@ -58,6 +58,9 @@ struct SettingRow {
   std::string help;
 };
 
+/// One variable of the process environment, for the few that are not settings of ours (NCCL_NET_PLUGIN); nullptr when unset.
+const char* environment(const char* name) noexcept;
+
 /// Looks a variable up; nullptr when unset. Tests pass a lambda, the library getenv.
 using Lookup = std::function<const char*(const char* name)>;
 

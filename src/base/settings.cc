@@ -277,9 +277,11 @@ std::vector<std::string> unknownSettings(const char* const* environment) {
   return unknown;
 }
 
+const char* environment(const char* name) noexcept { return std::getenv(name); }
+
 Status loadEnvironment(Settings& out, std::vector<std::string>* unknown) {
   if (unknown != nullptr) *unknown = unknownSettings(environ);
-  return load(out, [](const char* name) { return std::getenv(name); });
+  return load(out, environment);
 }
 
 std::vector<SettingRow> describe(const Settings& settings, const Lookup& lookup) {

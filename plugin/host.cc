@@ -1,0 +1,227 @@
+// What the process shares under both halves of the plugin, and its end when the library is unloaded.
+#include "plugin/host.h"
+
+#include <dlfcn.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cgx/log.h"
+
+#ifdef CGX_STATIC_LIBSTDCXX
+namespace __gnu_cxx {
+void __freeres();  // frees the pool for exceptions without memory, which a static libstdc++ keeps past dlclose
+}
+#endif
+
+namespace cgx::plugin {
+namespace {
+
+// Trivially destructible on purpose: other threads may still run while exit() runs destructors.
+std::mutex attachMutex;
+std::atomic<Host*> current{nullptr};
+pid_t owner = 0;  // the process that made the Host; a forked child must not tear it down
+std::atomic<ncclDebugLogger_t> logger{nullptr};
+
+constexpr int kLateLines = 8;  // enough to name every slow neighbour of a rank, few enough to read
+
+void ncclSink(log::Level level, log::Subsys subsys, const char* file, int line, const char* message) noexcept {
+  const ncclDebugLogger_t target = logger.load();
+  if (target == nullptr) return;
+  unsigned long flags = NCCL_NET;
+  switch (subsys) {
+    case log::Subsys::Init:
+      flags = NCCL_INIT | NCCL_NET;
+      break;
+    case log::Subsys::Env:
+      flags = NCCL_ENV | NCCL_NET;
+      break;
+    case log::Subsys::Coll:
+      flags = NCCL_COLL;
+      break;
+    case log::Subsys::Net:
+    case log::Subsys::Codec:
+      break;
+  }
+  const std::string_view path = file;
+  const char* name = file + (path.rfind('/') == std::string_view::npos ? 0 : path.rfind('/') + 1);
+  const ncclDebugLogLevel at = level == log::Level::Warn   ? NCCL_LOG_WARN
+                               : level == log::Level::Info ? NCCL_LOG_INFO
+                                                           : NCCL_LOG_TRACE;
+  target(at, flags, name, line, "NET/%s : %s", kPluginName, message);
+}
+
+void useLogger(ncclDebugLogger_t log) noexcept {
+  if (log == nullptr) return;
+  logger.store(log);
+  log::setSink(&ncclSink, log::Level::Info);
+}
+
+std::string libraryPath() {
+  Dl_info info{};
+  if (dladdr(&attachMutex, &info) == 0 || info.dli_fname == nullptr) return {};
+  return info.dli_fname;
+}
+
+bool sameFile(const std::string& a, const std::string& b) {
+  struct stat x {};
+  struct stat y {};
+  return stat(a.c_str(), &x) == 0 && stat(b.c_str(), &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+bool meansUs(const std::string& word, const std::string& libraryPath) {
+  const std::size_t slash = word.rfind('/');
+  const std::string base = slash == std::string::npos ? word : word.substr(slash + 1);
+  if (base == "libnccl-net-cgx.so" || base == "libnccl-tuner-cgx.so") return true;
+  if (slash == std::string::npos) return word == "cgx";
+  return sameFile(word, libraryPath);
+}
+
+}  // namespace
+
+bool namesUs(const char* value, const std::string& libraryPath) {
+  if (value == nullptr) return false;
+  std::string_view rest = value;
+  while (!rest.empty()) {
+    const std::size_t comma = rest.find(',');
+    if (meansUs(std::string(rest.substr(0, comma)), libraryPath)) return true;
+    rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 1);
+  }
+  return false;
+}
+
+Host::Host(Settings settings, Status problem, bool named, std::unique_ptr<transport::Transport> transport)
+    : settings_(std::move(settings)),
+      problem_(std::move(problem)),
+      named_(named),
+      transport_(std::move(transport)),
+      dialer_(*transport_, settings_) {}
+
+Result<std::unique_ptr<Host>> Host::create() {
+  Settings settings;
+  std::vector<std::string> unknown;
+  Status problem = loadEnvironment(settings, &unknown);
+  if (problem.failed()) CGX_LOG(Warn, Env, "%s; compression is off", problem.text().c_str());
+  for (const std::string& line : unknown) CGX_LOG(Warn, Env, "%s", line.c_str());
+
+  const std::string path = libraryPath();
+  const bool named = namesUs(environment("NCCL_NET_PLUGIN"), path) || namesUs(environment("NCCL_TUNER_PLUGIN"), path);
+  auto transport = transport::createSocket(settings);
+  if (!transport.ok()) return std::move(transport).status();
+  if (transport->get()->devices().empty()) return Status::internal("the socket transport has no device");
+  return std::unique_ptr<Host>(new Host(std::move(settings), std::move(problem), named, std::move(transport).value()));
+}
+
+Result<Host*> Host::attach(ncclDebugLogger_t log) {
+  const std::lock_guard lock(attachMutex);
+  useLogger(log);
+  Host* host = current.load();
+  if (host == nullptr) {
+    auto made = create();
+    if (!made.ok()) return std::move(made).status();
+    host = std::move(made).value().release();
+    owner = getpid();
+    current.store(host);
+  }
+  host->banner();
+  return host;
+}
+
+Result<Host*> Host::get() {
+  Host* host = current.load();
+  if (host != nullptr) return host;
+  return attach(nullptr);
+}
+
+// One line a process, and only once there is somebody to read it.
+void Host::banner() {
+  if (announced_ || !log::enabled(log::Level::Info)) return;
+  announced_ = true;
+  std::string devices;
+  for (const transport::Device& device : transport_->devices()) {
+    devices += devices.empty() ? "" : ", ";
+    devices += device.name + " " + device.address + " " + std::to_string(device.speedMbps) + " Mb/s";
+  }
+  const std::string compression = !named_              ? "off (not named in NCCL_NET_PLUGIN)"
+                                  : problem_.failed()  ? "off (bad setting)"
+                                  : settings_.bits > 8 ? "off (CGX_BITS=" + std::to_string(settings_.bits) + ")"
+                                                       : std::to_string(settings_.bits) + " bits";
+  CGX_LOG(Info, Init, "cgx %s, net and collnet ABI v6-v12; %zu device(s): %s; compression: %s", CGX_VERSION,
+          transport_->devices().size(), devices.c_str(), compression.c_str());
+}
+
+Result<const transport::Device*> Host::device(int dev) const {
+  const auto devices = transport_->devices();
+  if (dev < 0 || static_cast<std::size_t>(dev) >= devices.size())
+    return Status::invalid("device " + std::to_string(dev) + " does not exist, there are " +
+                           std::to_string(devices.size()));
+  return &devices[static_cast<std::size_t>(dev)];
+}
+
+std::uint64_t Host::openContext(Half half, std::uint64_t commId) {
+  const std::lock_guard lock(mutex_);
+  lastContext_ += 16;  // looks like a pointer, is none
+  contexts_.emplace(lastContext_, Context{half, commId});
+  return lastContext_;
+}
+
+bool Host::hasContext(Half half, std::uint64_t context) {
+  const std::lock_guard lock(mutex_);
+  const auto it = contexts_.find(context);
+  return it != contexts_.end() && it->second.half == half;
+}
+
+bool Host::closeContext(Half half, std::uint64_t context) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it = contexts_.find(context);
+    if (it == contexts_.end() || it->second.half != half) return false;
+    contexts_.erase(it);
+  }
+  dialer_.dropContext(context);
+  return true;
+}
+
+bool Host::mayReportLate(transport::Clock::time_point now) {
+  const std::lock_guard lock(mutex_);
+  if (now - lateSince_ >= std::chrono::duration<double>(settings_.lateWarn)) {
+    lateSince_ = now;
+    lateLines_ = 0;
+  }
+  return ++lateLines_ <= kLateLines;
+}
+
+void Host::abortIfAsked(const Status& why) const noexcept {
+  if (!settings_.abortOnError) return;
+  // The logger may be off or absent, and this is the last chance to say why the process dies.
+  std::fprintf(stderr, "NET/%s : aborting, as CGX_ABORT_ON_ERROR asks: %s\n", kPluginName, why.text().c_str());
+  std::abort();
+}
+
+// Runs at dlclose and at exit. While NCCL holds objects of ours threads may run and use the Host, so it stays (then the
+// process is ending anyhow, or the host program broke its promise); a forked child leaves everything to its parent.
+void unload() noexcept {
+  Host* host = current.load();
+  if (host != nullptr && owner == getpid() && host->live_.load() == 0) {
+    current.store(nullptr);
+    delete host;
+    host = nullptr;
+  }
+  if (host == nullptr) {
+    log::setSink(nullptr, log::Level::None);
+#ifdef CGX_STATIC_LIBSTDCXX
+    __gnu_cxx::__freeres();
+#endif
+  }
+}
+
+}  // namespace cgx::plugin
+
+namespace {
+[[gnu::destructor]] void unloadLibrary() { cgx::plugin::unload(); }
+}  // namespace

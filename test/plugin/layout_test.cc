@@ -1,0 +1,44 @@
+// The golden numbers of NCCL's ABI once more as a table (plugin/*.h pins them at compile time), so that a wrong
+// restatement and a wrong pin would have to agree.
+#include <gtest/gtest.h>
+
+#include "plugin/collnet_api.h"
+#include "plugin/net_api.h"
+
+namespace {
+
+template <class Props>
+void expectProps(std::size_t size, std::size_t speed, std::size_t latency, std::size_t maxComms, std::size_t maxRecvs) {
+  EXPECT_EQ(sizeof(Props), size);
+  EXPECT_EQ(offsetof(Props, ptrSupport), 24U);
+  EXPECT_EQ(offsetof(Props, speed), speed);
+  EXPECT_EQ(offsetof(Props, latency), latency);
+  EXPECT_EQ(offsetof(Props, maxComms), maxComms);
+  EXPECT_EQ(offsetof(Props, maxRecvs), maxRecvs);
+}
+
+TEST(Layout, PropertiesHaveNcclsOffsets) {
+  expectProps<ncclNetProperties_v6_t>(48, 28, 36, 40, 44);
+  expectProps<ncclNetProperties_v7_t>(56, 28, 36, 40, 44);
+  expectProps<ncclNetProperties_v8_t>(64, 32, 40, 44, 48);
+  expectProps<ncclNetProperties_v9_t>(104, 36, 44, 48, 52);
+  expectProps<ncclNetProperties_v10_t>(104, 36, 44, 48, 52);
+  expectProps<ncclNetProperties_v11_t>(112, 36, 44, 48, 52);
+  expectProps<ncclNetProperties_v12_t>(128, 36, 44, 48, 52);
+}
+
+TEST(Layout, TablesHaveNcclsNumberOfSlots) {
+  const std::size_t net[] = {sizeof(ncclNet_v6_t),  sizeof(ncclNet_v7_t),  sizeof(ncclNet_v8_t), sizeof(ncclNet_v9_t),
+                             sizeof(ncclNet_v10_t), sizeof(ncclNet_v11_t), sizeof(ncclNet_v12_t)};
+  const std::size_t netSlots[] = {17, 19, 19, 20, 20, 22, 22};
+  const std::size_t coll[] = {sizeof(ncclCollNet_v6_t), sizeof(ncclCollNet_v7_t),  sizeof(ncclCollNet_v8_t),
+                              sizeof(ncclCollNet_v9_t), sizeof(ncclCollNet_v10_t), sizeof(ncclCollNet_v11_t),
+                              sizeof(ncclCollNet_v12_t)};
+  const std::size_t collSlots[] = {15, 15, 17, 18, 18, 19, 19};
+  for (std::size_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(net[i], netSlots[i] * sizeof(void*)) << "net v" << i + 6;
+    EXPECT_EQ(coll[i], collSlots[i] * sizeof(void*)) << "collnet v" << i + 6;
+  }
+}
+
+}  // namespace

@@ -1,0 +1,390 @@
+// The plugin's own logic for net calls, over a transport in memory where faults come on demand. The tables are called
+// through v12.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <set>
+
+#include "test/plugin/memory_control.h"
+#include "test/plugin/net_driver.h"
+
+namespace cgx::test {
+namespace {
+
+using Net = NetDriver<ncclNet_v12_t>;
+
+class NetLogic : public ::testing::Test {
+ protected:
+  void SetUp() override { load(); }
+  void TearDown() override {
+    library_.reset();  // last, so that every object is closed by then
+    for (const char* name : {"CGX_LATE_WARN", "CGX_OP_TIMEOUT", "CGX_ABORT_ON_ERROR", "CGX_BITS", "NCCL_NET_PLUGIN"})
+      unsetenv(name);
+  }
+  void load() {
+    Captured::clear();
+    library_ = std::make_unique<Library>(CGX_MEMORY_LIBRARY);
+    net_ = std::make_unique<Net>(*library_);
+    control_ = library_->symbol<CgxMemoryControl*()>("cgxMemoryControl")();
+    *control_ = {};
+  }
+  void connect() {
+    ASSERT_EQ(net_->init(), ncclSuccess);
+    ASSERT_TRUE(net_->pair(&send_, &recv_));
+    Captured::clear();
+  }
+  void disconnect() {
+    EXPECT_EQ(net_->table->closeSend(send_), ncclSuccess);
+    EXPECT_EQ(net_->table->closeRecv(recv_), ncclSuccess);
+    EXPECT_EQ(net_->finalize(), ncclSuccess);
+  }
+  void* post(std::size_t bytes, int tag = 0) {
+    void* request = nullptr;
+    EXPECT_EQ(net_->irecv(recv_, {{buffer_, bytes}}, {tag}, &request), ncclSuccess);
+    return request;
+  }
+  void* send(std::size_t bytes, int tag = 0) {
+    void* request = nullptr;
+    EXPECT_EQ(net_->isend(send_, buffer_, bytes, tag, &request), ncclSuccess);
+    return request;
+  }
+
+  std::unique_ptr<Library> library_;
+  std::unique_ptr<Net> net_;
+  CgxMemoryControl* control_ = nullptr;
+  void* send_ = nullptr;
+  void* recv_ = nullptr;
+  char buffer_[4096] = {};
+};
+
+TEST_F(NetLogic, AFullPoolIsARequestToAskAgainAndNeverAnError) {
+  connect();
+  std::vector<void*> sends;
+  for (void* request = send(1); request != nullptr; request = send(1)) sends.push_back(request);
+  EXPECT_GE(sends.size(), 8U * NCCL_NET_MAX_REQUESTS);
+  EXPECT_EQ(send(1), nullptr);
+  void* first = post(1);
+  ASSERT_NE(first, nullptr);
+  EXPECT_TRUE(net_->wait(first));
+  EXPECT_TRUE(net_->wait(sends[0]));
+  sends[0] = send(1);
+  EXPECT_NE(sends[0], nullptr);
+
+  std::vector<void*> receives;
+  for (void* request = post(1, 99); request != nullptr; request = post(1, 99)) receives.push_back(request);
+  EXPECT_GE(receives.size(), std::size_t{NCCL_NET_MAX_REQUESTS});
+  disconnect();
+}
+
+TEST_F(NetLogic, ARequestThatWasReportedDoneIsRefusedAfterwards) {
+  connect();
+  void* sent = send(8);
+  EXPECT_TRUE(net_->wait(post(8)));
+  EXPECT_TRUE(net_->wait(sent));
+  int done = 0;
+  EXPECT_EQ(net_->table->test(sent, &done, nullptr), ncclInvalidArgument);
+  void* next = send(8);
+  EXPECT_NE(next, sent) << "the same slot must have another name";
+  EXPECT_EQ(net_->table->test(sent, &done, nullptr), ncclInvalidArgument);
+  EXPECT_EQ(net_->table->test(nullptr, &done, nullptr), ncclInvalidArgument);
+  EXPECT_EQ(net_->table->test(reinterpret_cast<void*>(1), &done, nullptr), ncclInvalidArgument);
+  EXPECT_TRUE(net_->wait(post(8)));
+  EXPECT_TRUE(net_->wait(next));
+  disconnect();
+}
+
+TEST_F(NetLogic, AnErrorIsStickyAndHasOneWarningThatNamesOperationAndPeer) {
+  connect();
+  void* waiting = post(8);
+  control_->cut = true;
+  void* request = nullptr;
+  EXPECT_EQ(net_->isend(send_, buffer_, 8, 0, &request), ncclSuccess) << "the fault comes with the request";
+  int done = 0;
+  for (int i = 0; i < 1000; ++i) {
+    EXPECT_EQ(net_->table->test(waiting, &done, nullptr), ncclRemoteError);
+    void* none = reinterpret_cast<void*>(1);
+    EXPECT_EQ(net_->irecv(recv_, {{buffer_, 8}}, {0}, &none), ncclRemoteError);
+    EXPECT_EQ(none, nullptr);
+  }
+  const auto warnings = Captured::take(NCCL_LOG_WARN);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_EQ(warnings[0], "NET/CGX : test: peer memory:1: connection reset");
+  disconnect();
+}
+
+TEST_F(NetLogic, AMessageLongerThanItsBufferIsInvalidUsageWithBothSizes) {
+  connect();
+  void* receive = post(10);
+  send(1000);
+  int done = 0;
+  EXPECT_EQ(net_->table->test(receive, &done, nullptr), ncclInvalidUsage);
+  const auto warnings = Captured::take(NCCL_LOG_WARN);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("1000"), std::string::npos);
+  EXPECT_NE(warnings[0].find("buffer of 10"), std::string::npos);
+  disconnect();
+}
+
+TEST_F(NetLogic, ALatePeerIsNamedOnceAnIntervalWithSizesAndWaitedFor) {
+  setenv("CGX_LATE_WARN", "0.2", 1);
+  connect();
+  void* receives[] = {post(100, 1), post(200, 2), post(300, 3)};
+  const auto start = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(350)) {
+    int done = 0;
+    for (void* receive : receives) ASSERT_EQ(net_->table->test(receive, &done, nullptr), ncclSuccess);
+  }
+  const auto warnings = Captured::take(NCCL_LOG_WARN);
+  ASSERT_EQ(warnings.size(), 1U);
+  for (const char* word : {"memory:1", "3 receive(s)", "100 bytes", "200 bytes", "300 bytes"})
+    EXPECT_NE(warnings[0].find(word), std::string::npos) << warnings[0];
+  send(7, 3);
+  int size = 0;
+  EXPECT_TRUE(net_->wait(receives[2], &size));
+  EXPECT_EQ(size, 7);
+  disconnect();
+}
+
+TEST_F(NetLogic, ManyLateConnectionsDoNotFloodTheLog) {
+  setenv("CGX_LATE_WARN", "0.1", 1);
+  ASSERT_EQ(net_->init(), ncclSuccess);
+  std::vector<std::array<void*, 3>> comms(40);
+  for (auto& [sendComm, recvComm, request] : comms) {
+    ASSERT_TRUE(net_->pair(&sendComm, &recvComm));
+    ASSERT_EQ(net_->irecv(recvComm, {{buffer_, 1}}, {0}, &request), ncclSuccess);
+  }
+  Captured::clear();
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  int done = 0;
+  for (auto& comm : comms) ASSERT_EQ(net_->table->test(comm[2], &done, nullptr), ncclSuccess);
+  EXPECT_EQ(Captured::take(NCCL_LOG_WARN).size(), 8U);
+  for (auto& comm : comms) {
+    net_->table->closeSend(comm[0]);
+    net_->table->closeRecv(comm[1]);
+  }
+  EXPECT_EQ(net_->finalize(), ncclSuccess);
+}
+
+TEST_F(NetLogic, ALatePeerIsGivenUpAfterTheUsersLimit) {
+  setenv("CGX_OP_TIMEOUT", "0.2", 1);
+  connect();
+  void* receive = post(100);
+  EXPECT_FALSE(net_->wait(receive));
+  const auto warnings = Captured::take(NCCL_LOG_WARN);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("CGX_OP_TIMEOUT"), std::string::npos);
+  int done = 0;
+  EXPECT_EQ(net_->table->test(receive, &done, nullptr), ncclRemoteError);
+  disconnect();
+}
+
+TEST_F(NetLogic, TheProcessAbortsWithOneLineIfTheUserAskedForIt) {
+  setenv("CGX_ABORT_ON_ERROR", "1", 1);
+  connect();
+  void* waiting = post(8);
+  control_->cut = true;
+  send(8);
+  int done = 0;
+  EXPECT_EXIT(net_->table->test(waiting, &done, nullptr), ::testing::KilledBySignal(SIGABRT),
+              "^NET/CGX : aborting, as CGX_ABORT_ON_ERROR asks: peer memory:1: connection reset\n$");
+  disconnect();
+}
+
+TEST_F(NetLogic, UnfinishedConnectsEndWithTheirContextOrListener) {
+  ASSERT_EQ(net_->init(), ncclSuccess);
+  control_->stall = true;
+  for (int i = 0; i < 100; ++i) {
+    Net::Handle handle{};
+    void* listener = nullptr;
+    void* comm = nullptr;
+    ASSERT_EQ(net_->listen(0, handle.data(), &listener), ncclSuccess);
+    ASSERT_EQ(net_->connect(0, handle.data(), &comm), ncclSuccess);
+    ASSERT_EQ(net_->connect(0, handle.data(), &comm), ncclSuccess);
+    ASSERT_EQ(comm, nullptr);
+    EXPECT_EQ(control_->connectors, 1) << "the second call must go on with the first attempt";
+    ASSERT_EQ(net_->table->closeListen(listener), ncclSuccess);
+    EXPECT_EQ(control_->connectors, 0);
+  }
+  Net::Handle handle{};
+  void* listener = nullptr;
+  void* comm = nullptr;
+  ASSERT_EQ(net_->listen(0, handle.data(), &listener), ncclSuccess);
+  ASSERT_EQ(net_->connect(0, handle.data(), &comm), ncclSuccess);
+  EXPECT_EQ(control_->connectors, 1);
+  EXPECT_EQ(net_->finalize(), ncclSuccess);
+  EXPECT_EQ(control_->connectors, 0);
+  ASSERT_EQ(net_->table->closeListen(listener), ncclSuccess);
+  EXPECT_EQ(control_->listeners, 0);
+
+  control_->stall = false;
+  connect();
+  void* sent = send(8);
+  EXPECT_TRUE(net_->wait(post(8)));
+  EXPECT_TRUE(net_->wait(sent));
+  disconnect();
+}
+
+TEST_F(NetLogic, OneListenerServesManyConnectsAtOnce) {
+  ASSERT_EQ(net_->init(), ncclSuccess);
+  Net::Handle handle{};
+  void* listener = nullptr;
+  ASSERT_EQ(net_->listen(0, handle.data(), &listener), ncclSuccess);
+  std::vector<void*> sends(16);
+  std::vector<void*> recvs;
+  while (recvs.size() < sends.size()) {
+    for (void*& comm : sends) {
+      if (comm != nullptr) continue;
+      ASSERT_EQ(net_->connect(0, handle.data(), &comm), ncclSuccess);
+    }
+    void* comm = nullptr;
+    ASSERT_EQ(net_->accept(listener, &comm), ncclSuccess);
+    if (comm != nullptr) recvs.push_back(comm);
+  }
+  EXPECT_EQ(std::set<void*>(sends.begin(), sends.end()).size(), sends.size());
+  EXPECT_EQ(std::set<void*>(recvs.begin(), recvs.end()).size(), recvs.size());
+  EXPECT_EQ(net_->table->closeListen(listener), ncclSuccess);
+  for (void* comm : sends) EXPECT_EQ(net_->table->closeSend(comm), ncclSuccess);
+  for (void* comm : recvs) EXPECT_EQ(net_->table->closeRecv(comm), ncclSuccess);
+  EXPECT_EQ(net_->finalize(), ncclSuccess);
+}
+
+TEST_F(NetLogic, ContextsAreCountedAndAStaleOneIsAnErrorWithoutACrash) {
+  std::vector<std::unique_ptr<Net>> contexts;
+  for (int i = 0; i < 64; ++i) {
+    contexts.push_back(std::make_unique<Net>(*library_));
+    ASSERT_EQ(contexts.back()->init(&Captured::log, static_cast<std::uint64_t>(i)), ncclSuccess);
+  }
+  for (std::size_t i = 0; i < 64; i += 2) EXPECT_EQ(contexts[i]->finalize(), ncclSuccess);
+  EXPECT_EQ(contexts[0]->finalize(), ncclInvalidArgument);
+  EXPECT_EQ(net_->table->finalize(nullptr), ncclInvalidArgument);
+  Net::Handle handle{};
+  void* listener = nullptr;
+  EXPECT_EQ(contexts[0]->listen(0, handle.data(), &listener), ncclInvalidArgument);
+  for (std::size_t i = 1; i < 64; i += 2) {
+    void* sendComm = nullptr;
+    void* recvComm = nullptr;
+    EXPECT_TRUE(contexts[i]->pair(&sendComm, &recvComm));
+    EXPECT_EQ(net_->table->closeSend(sendComm), ncclSuccess);
+    EXPECT_EQ(net_->table->closeRecv(recvComm), ncclSuccess);
+    EXPECT_EQ(contexts[i]->finalize(), ncclSuccess);
+  }
+  EXPECT_EQ(net_->init(), ncclSuccess);
+  EXPECT_EQ(net_->finalize(), ncclSuccess);
+}
+
+TEST_F(NetLogic, AFailedInitIsNotRemembered) {
+  control_->noDevices = true;
+  EXPECT_EQ(net_->init(), ncclInvalidUsage);
+  const auto warnings = Captured::take(NCCL_LOG_WARN);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_EQ(warnings[0], "NET/CGX : init: no usable interface");
+  control_->noDevices = false;
+  EXPECT_EQ(net_->init(), ncclSuccess);
+  EXPECT_EQ(net_->finalize(), ncclSuccess);
+}
+
+TEST_F(NetLogic, OneBannerAProcessSaysWhetherCompressionIsOn) {
+  const std::pair<const char*, const char*> cases[] = {{nullptr, "off (not named in NCCL_NET_PLUGIN)"},
+                                                       {"none", "off (not named in NCCL_NET_PLUGIN)"},
+                                                       {"cgx", "4 bits"},
+                                                       {"libnccl-net-cgx.so", "4 bits"},
+                                                       {"ofi,cgx", "4 bits"},
+                                                       {"/opt/x/libnccl-net-cgx.so", "4 bits"},
+                                                       {CGX_MEMORY_LIBRARY, "4 bits"},
+                                                       {"libnccl-net.so", "off (not named in NCCL_NET_PLUGIN)"},
+                                                       {"cgxx", "off (not named in NCCL_NET_PLUGIN)"}};
+  for (const auto& [value, expected] : cases) {
+    library_.reset();
+    if (value != nullptr) setenv("NCCL_NET_PLUGIN", value, 1);
+    load();
+    EXPECT_EQ(net_->init(nullptr), ncclSuccess);
+    EXPECT_EQ(net_->finalize(), ncclSuccess);
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(net_->init(), ncclSuccess);
+      EXPECT_EQ(net_->finalize(), ncclSuccess);
+    }
+    const auto lines = Captured::take(NCCL_LOG_INFO);
+    ASSERT_EQ(lines.size(), 1U) << value;
+    EXPECT_NE(lines[0].find(std::string("compression: ") + expected), std::string::npos) << value << ": " << lines[0];
+    EXPECT_NE(lines[0].find("mem0"), std::string::npos);
+  }
+}
+
+TEST_F(NetLogic, ABadSettingIsNamedOnceAndNetGoesOn) {
+  setenv("CGX_BITS", "%s%n", 1);
+  setenv("NCCL_NET_PLUGIN", "cgx", 1);
+  ASSERT_EQ(net_->init(), ncclSuccess);
+  ASSERT_EQ(net_->finalize(), ncclSuccess);
+  ASSERT_EQ(net_->init(), ncclSuccess);
+  const auto warnings = Captured::take(NCCL_LOG_WARN);
+  ASSERT_EQ(warnings.size(), 1U);
+  for (const char* word : {"CGX_BITS", "%s%n", "1..8"})
+    EXPECT_NE(warnings[0].find(word), std::string::npos) << warnings[0];
+  ASSERT_TRUE(net_->pair(&send_, &recv_));
+  disconnect();
+}
+
+TEST_F(NetLogic, MemoryOfAnyShapeRegistersAndOtherKindsAreRefused) {
+  connect();
+  void* handle = nullptr;
+  EXPECT_EQ(net_->regMr(send_, nullptr, 0, NCCL_PTR_HOST, &handle), ncclSuccess);
+  EXPECT_NE(handle, nullptr) << "NCCL deregisters only handles that are not NULL";
+  EXPECT_EQ(net_->table->deregMr(send_, handle), ncclSuccess);
+  EXPECT_EQ(net_->regMr(recv_, reinterpret_cast<void*>(64), std::size_t{1} << 36, NCCL_PTR_HOST, &handle), ncclSuccess);
+  EXPECT_EQ(net_->table->deregMr(recv_, handle), ncclSuccess);
+  EXPECT_EQ(net_->table->deregMr(recv_, nullptr), ncclSuccess);
+  for (const int type : {NCCL_PTR_CUDA, NCCL_PTR_DMABUF, 0x80, 0})
+    EXPECT_EQ(net_->regMr(send_, buffer_, 8, type, &handle), ncclInvalidArgument);
+  EXPECT_EQ(net_->table->regMrDmaBuf(send_, buffer_, 8, NCCL_PTR_CUDA, ~0ULL, -1, &handle), ncclInternalError);
+  EXPECT_EQ(net_->regMr(send_, buffer_, 8, NCCL_PTR_HOST, &handle), ncclSuccess);
+  void* request = reinterpret_cast<void*>(1);
+  EXPECT_EQ(net_->table->iflush(recv_, 0, nullptr, nullptr, nullptr, &request), ncclSuccess);
+  EXPECT_EQ(request, nullptr);
+  disconnect();
+}
+
+TEST_F(NetLogic, WrongArgumentsAreErrorsAndLeaveTheCommunicatorUsable) {
+  connect();
+  void* request = nullptr;
+  EXPECT_EQ(net_->isend(recv_, buffer_, 8, 0, &request), ncclInvalidArgument);
+  EXPECT_EQ(net_->irecv(send_, {{buffer_, 8}}, {0}, &request), ncclInvalidArgument);
+  EXPECT_EQ(net_->isend(nullptr, buffer_, 8, 0, &request), ncclInvalidArgument);
+  EXPECT_EQ(net_->isend(send_, nullptr, 8, 0, &request), ncclInvalidArgument);
+  EXPECT_EQ(net_->isend(send_, buffer_, NCCL_MAX_NET_SIZE_BYTES + 1, 0, &request), ncclInvalidArgument);
+  EXPECT_EQ(net_->isend(send_, buffer_, 8, 0, nullptr), ncclInvalidArgument);
+  EXPECT_EQ(
+      net_->irecv(recv_, std::vector<std::pair<void*, std::size_t>>(9, {buffer_, 8}), std::vector<int>(9), &request),
+      ncclInvalidArgument);
+  EXPECT_EQ(net_->irecv(recv_, {}, {}, &request), ncclInvalidArgument);
+  EXPECT_EQ(net_->table->closeSend(recv_), ncclInvalidArgument);
+  EXPECT_EQ(net_->table->closeSend(nullptr), ncclSuccess);
+  EXPECT_EQ(net_->table->closeListen(nullptr), ncclSuccess);
+  void* comm = nullptr;
+  Net::Handle zero{};
+  EXPECT_EQ(net_->connect(0, zero.data(), &comm), ncclInvalidUsage);
+  void* sent = send(8);
+  EXPECT_TRUE(net_->wait(post(8)));
+  EXPECT_TRUE(net_->wait(sent));
+  disconnect();
+}
+
+TEST_F(NetLogic, AForkedChildThatExitsLeavesTheParentsHostAlone) {
+  connect();
+  const pid_t child = fork();
+  if (child == 0) exit(0);  // runs the library's destructor in the child
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  void* sent = send(8);
+  EXPECT_TRUE(net_->wait(post(8)));
+  EXPECT_TRUE(net_->wait(sent));
+  disconnect();
+}
+
+}  // namespace
+}  // namespace cgx::test
