@@ -1,0 +1,32 @@
+// The command line: which tool, with which flags. The only place in the tool that reads the environment.
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "info.h"
+#include "perf.h"
+
+int main(int argc, char** argv) {
+  constexpr int kUsage = 2;
+  CLI::App app("cgx: compressed all-reduce for NCCL", "cgx");
+  app.set_version_flag("--version", CGX_VERSION);
+  app.require_subcommand(1);
+  cgx::tool::PerfOptions perfOptions;
+  CLI::App* perf = app.add_subcommand("perf", "Run all-reduces through the plugin on host memory; time and check them");
+  cgx::tool::addPerfFlags(*perf, &perfOptions);
+  cgx::tool::InfoOptions infoOptions;
+  CLI::App* info = app.add_subcommand("info", "Show version, plugin ABI, interfaces, instruction sets and settings");
+  info->add_option("--plugin", infoOptions.plugin,
+                   "Plugin to look into (default: libnccl-net-cgx.so next to this program)")
+      ->type_name("PATH");
+  info->add_flag("--markdown-settings", infoOptions.markdownSettings, "Print the table of settings of the README");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kUsage;
+  }
+  const cgx::Lookup environment = [](const char* name) -> const char* { return std::getenv(name); };
+  if (info->parsed()) return cgx::tool::info(infoOptions, environment);
+  return cgx::tool::perf(perfOptions, std::vector<std::string>(argv, argv + argc), environment);
+}
