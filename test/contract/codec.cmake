@@ -1,0 +1,8 @@
+cgx_test(codec_contract SOURCES codec_contract.cc LIBS cgx_codec LABELS contract arm)
+cgx_test(codec_golden SOURCES codec_golden.cc LIBS cgx_codec LABELS contract arm)
+target_compile_definitions(codec_golden PRIVATE CGX_GOLDEN_DIR="${PROJECT_SOURCE_DIR}/test/golden")
+find_package(Python3 COMPONENTS Interpreter)
+if(Python3_FOUND)
+  add_test(NAME golden_files_are_current COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/test/golden/make.py --check)
+  set_tests_properties(golden_files_are_current PROPERTIES LABELS unit)
+endif()
