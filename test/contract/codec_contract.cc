@@ -105,7 +105,7 @@ TEST_P(CodecContract, AddsDecodedElementsInFp32) {
     }
     const test::GuardedPayload payload(message);
     kernels().decodeAdd(payload.payload(), c.dtype, c.count, reinterpret_cast<float*>(sum.data()));
-    ASSERT_EQ(0, std::memcmp(expected.data(), sum.data(), 4 * c.count));
+    ASSERT_EQ(0, c.count == 0 ? 0 : std::memcmp(expected.data(), sum.data(), 4 * c.count));
   });
 }
 

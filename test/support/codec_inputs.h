@@ -129,7 +129,7 @@ inline reference::Message encodeWith(const codec::Kernels& kernels, const codec:
   const std::size_t count = elements.size() / codec::bytesOf(dtype);
   const GuardedMemory in(elements.size(), codec::bytesOf(dtype));
   const GuardedMemory out(codec::payloadCapacity(dtype, count), 64);
-  std::memcpy(in.data(), elements.data(), elements.size());
+  if (!elements.empty()) std::memcpy(in.data(), elements.data(), elements.size());
   std::memset(out.data(), 0xA5, out.size());
   const codec::Encoded encoded = kernels.encode(spec, dtype, in.data(), count, out.data());
   if (told != nullptr) *told = encoded;
