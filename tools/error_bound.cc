@@ -8,7 +8,7 @@
 namespace cgx::tool {
 namespace {
 
-constexpr double kScaleRoundsUp = 1.25;
+constexpr double kScaleRoundsUp = 1.5;
 constexpr double kSlack = 1 + 0x1p-10;
 
 struct Sides {

@@ -17,9 +17,9 @@ struct Mode {
 
 /// Largest error of an element that is quantised once in a bucket whose values lie between -`negative` and +`positive`.
 ///
-/// With H = 2^(bits-1), the step is max(longer / H, shorter / (H - 1)), rounded up to a scale with two mantissa bits:
-/// at most 1.25 times. Nearest is off by half a step, stochastic by less than one. One bit has the levels +step and
-/// -step with step <= 1.25 longer, so nearest is off by at most that, stochastic by twice that. 2^-10 more covers the
+/// With H = 2^(bits-1), the step is max(longer / H, shorter / (H - 1)), rounded up to a ratio of the tile's scale that is
+/// at most 1.5 times as large. Nearest is off by half a step, stochastic by less than one. One bit has the levels +step
+/// and -step with step <= 1.5 longer, so nearest is off by at most that, stochastic by twice that. 2^-10 more covers the
 /// fp32 arithmetic and the noise's last bit.
 double quantisationBound(Mode mode, double positive, double negative);
 
