@@ -112,12 +112,13 @@ constexpr std::uint32_t laneNoise(std::uint64_t tileNoise, std::uint32_t lane) {
 }
 /// The odd factor of rows 2 * pair and 2 * pair + 1.
 constexpr std::uint32_t rowFactor(std::uint32_t pair) {
-  return static_cast<std::uint32_t>(mix64((pair + 1) * 0x9E3779B97F4A7C15U)) | 1U;
+  return static_cast<std::uint32_t>(mix64((pair + 1) * 0x9E3779B97F4A7C15U) | 1U);
 }
 /// 16 random bits for element `element` of a tile.
 constexpr std::uint32_t noiseOf(std::uint64_t tileNoise, std::uint32_t element) {
-  const std::uint32_t row = element / wire::kTileLanes;
-  const std::uint32_t product = laneNoise(tileNoise, element % wire::kTileLanes) * rowFactor(row / 2);
+  const auto row = static_cast<std::uint32_t>(element / wire::kTileLanes);
+  const std::uint32_t product =
+      laneNoise(tileNoise, static_cast<std::uint32_t>(element % wire::kTileLanes)) * rowFactor(row / 2);
   const std::uint32_t word = product ^ (product >> 16);
   return row % 2 == 0 ? word & 0xFFFFU : word >> 16;
 }
