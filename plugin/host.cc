@@ -13,12 +13,6 @@
 
 #include "cgx/log.h"
 
-#ifdef CGX_STATIC_LIBSTDCXX
-namespace __gnu_cxx {
-void __freeres();  // frees the pool for exceptions without memory, which a static libstdc++ keeps past dlclose
-}
-#endif
-
 namespace cgx::plugin {
 namespace {
 
@@ -214,9 +208,7 @@ void unload() noexcept {
   }
   if (host == nullptr) {
     log::setSink(nullptr, log::Level::None);
-#ifdef CGX_STATIC_LIBSTDCXX
-    __gnu_cxx::__freeres();
-#endif
+    releaseRuntime();
   }
 }
 

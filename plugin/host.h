@@ -105,6 +105,10 @@ class Live {
 /// path to that very file, or a comma list that holds one of these.
 bool namesUs(const char* value, const std::string& libraryPath);
 
+/// Frees what the C++ runtime keeps, if it is ours alone; no exception may be thrown afterwards. At the very end of the
+/// library.
+void releaseRuntime() noexcept;
+
 template <class Props>
 Status Host::fillProperties(int dev, Props* out) const {
   auto found = device(dev);

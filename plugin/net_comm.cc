@@ -17,36 +17,17 @@ NetComm::NetComm(Host& host, Side side, std::unique_ptr<transport::Connection> l
       host_(host),
       side_(side),
       link_(std::move(link)),
-      capacity_(side == Side::Send ? transport::kMaxSends : transport::kMaxReceives),
-      requests_(std::make_unique<Request[]>(capacity_)),
-      free_(std::make_unique<std::uint16_t[]>(capacity_)) {
-  for (std::size_t i = 0; i < capacity_; ++i) {
-    requests_[i].comm = this;
-    requests_[i].done = &onDone;
-    free_[capacity_ - 1 - i] = static_cast<std::uint16_t>(i);
+      requests_(side == Side::Send ? transport::kMaxSends : transport::kMaxReceives) {
+  for (Request& request : requests_) {
+    request.comm = this;
+    request.done = &onDone;
   }
-  freeCount_ = capacity_;
 }
 
 NetComm::~NetComm() { link_->close({}); }
 
-NetComm::Request* NetComm::take() {
-  if (freeCount_ == 0) return nullptr;
-  return &requests_[free_[--freeCount_]];
-}
-
-void NetComm::give(Request& request) noexcept {
-  request.state.store(State::Free, std::memory_order_relaxed);
-  request.generation = static_cast<std::uint8_t>((request.generation + 1) % kGenerations);
-  free_[freeCount_++] = static_cast<std::uint16_t>(&request - requests_.get());
-}
-
-void* NetComm::token(const Request& request) noexcept {
-  return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(&request) + request.generation);
-}
-
 Answer NetComm::send(std::span<const std::byte> data, int tag, void** out) {
-  Request* request = take();
+  Request* request = requests_.take();
   if (request == nullptr) return {};
   request->messages = 1;
   request->bytes = data.size();
@@ -55,7 +36,7 @@ Answer NetComm::send(std::span<const std::byte> data, int tag, void** out) {
 }
 
 Answer NetComm::receive(std::span<const transport::Slot> slots, void** out) {
-  Request* request = take();
+  Request* request = requests_.take();
   if (request == nullptr) return {};
   request->messages = static_cast<int>(slots.size());
   request->bytes = 0;
@@ -67,10 +48,10 @@ Answer NetComm::receive(std::span<const transport::Slot> slots, void** out) {
 Answer NetComm::post(Request& request, const Status& posted, void** out) {
   if (posted.ok()) {
     request.posted = Clock::now();
-    *out = token(request);
+    *out = requests_.token(request);
     return {};
   }
-  give(request);
+  requests_.give(request);
   if (posted.isPending()) return {};
   noteFailure(posted);
   return failure();
@@ -107,26 +88,21 @@ Answer NetComm::failure() {
   return status;
 }
 
-Answer NetComm::test(void* handle, int* done, int* sizes) {
-  const auto word = reinterpret_cast<std::uintptr_t>(handle);
-  if (word < kGenerations) return Answer::badArgument("not a request");
-  auto& request = *reinterpret_cast<Request*>(word - word % kGenerations);
+Answer NetComm::test(void* token, int* done, int* sizes) {
   *done = 0;
-  const State state = request.state.load(std::memory_order_acquire);  // pairs with the store in onDone()
-  if (state == State::Free || request.generation != word % kGenerations)
-    return Answer::badArgument("a request that was reported done before");
-  switch (state) {
-    case State::Free:
-      break;
+  Request* request = RequestPool<Request>::find(token);
+  if (request == nullptr) return Answer::badArgument("no request, or one that was reported done before");
+  NetComm& comm = *request->comm;
+  switch (request->state.load(std::memory_order_acquire)) {  // pairs with the store in onDone()
     case State::Posted:
-      return request.comm->wait(request);
+      return comm.wait(*request);
     case State::Failed:
-      return request.comm->failure();  // keeps its place: every later test answers the same
+      return comm.failure();  // keeps its place: every later test answers the same
     case State::Done:
-      for (int i = 0; sizes != nullptr && i < request.messages; ++i)
-        sizes[i] = static_cast<int>(std::min<std::size_t>(request.sizes[static_cast<std::size_t>(i)], INT_MAX));
+      for (int i = 0; sizes != nullptr && i < request->messages; ++i)
+        sizes[i] = static_cast<int>(std::min<std::size_t>(request->sizes[static_cast<std::size_t>(i)], INT_MAX));
       *done = 1;
-      request.comm->give(request);
+      comm.requests_.give(*request);
       break;
   }
   return {};
@@ -155,9 +131,8 @@ std::string NetComm::waiting(Clock::time_point now) const {
   constexpr int kShown = 4;
   int count = 0;
   std::string list;
-  for (std::size_t i = 0; i < capacity_; ++i) {
-    const Request& request = requests_[i];
-    if (request.state.load(std::memory_order_relaxed) != State::Posted) continue;
+  for (const Request& request : requests_) {
+    if (!request.taken || request.state.load(std::memory_order_relaxed) != State::Posted) continue;
     if (++count > kShown) continue;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - request.posted).count();
     list += (list.empty() ? "" : ", ") + std::to_string(request.bytes) + " bytes for " + std::to_string(seconds) + " s";

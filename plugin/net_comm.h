@@ -2,7 +2,6 @@
 // late peers. Knows no ABI version.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +12,7 @@
 #include "cgx/transport.h"
 #include "plugin/boundary.h"
 #include "plugin/host.h"
+#include "plugin/request_pool.h"
 
 namespace cgx::plugin {
 
@@ -37,22 +37,15 @@ class NetComm {
   static Answer test(void* request, int* done, int* sizes);
 
  private:
-  enum class State : std::uint8_t { Free, Posted, Done, Failed };
-
-  // The void* that NCCL holds is the address plus a generation in the low bits, so that a stale request is noticed.
-  struct alignas(64) Request : transport::Completion {
+  enum class State : std::uint8_t { Posted, Done, Failed };
+  struct Request : PooledRequest, transport::Completion {
     NetComm* comm = nullptr;
-    std::atomic<State> state{State::Free};
-    std::uint8_t generation = 0;
+    std::atomic<State> state{State::Done};
     int messages = 0;
     std::size_t bytes = 0;  // posted, for log lines
     transport::Clock::time_point posted;
   };
-  static constexpr std::uintptr_t kGenerations = 64;
 
-  Request* take();
-  void give(Request& request) noexcept;
-  static void* token(const Request& request) noexcept;
   Answer post(Request& request, const Status& posted, void** out);
   static void onDone(transport::Completion* completion, const Status& status) noexcept;
   void noteFailure(const Status& status) noexcept;
@@ -64,10 +57,7 @@ class NetComm {
   Host& host_;
   const Side side_;
   const std::unique_ptr<transport::Connection> link_;
-  const std::size_t capacity_;
-  const std::unique_ptr<Request[]> requests_;
-  const std::unique_ptr<std::uint16_t[]> free_;  // indices; the first freeCount_ are free
-  std::size_t freeCount_ = 0;
+  RequestPool<Request> requests_;
   bool reported_ = false;  // the sticky error has had its line
   transport::Clock::time_point lateReported_{};
 
