@@ -61,7 +61,9 @@ Plan::Plan(const Limits& limits, const Shape& shape) noexcept
   if (shape.kind != Kind::AllReduce) return;
   const std::size_t bytes = shape.count * shape.elementBytes();
   // One phase moves N - 1 messages a rank instead of 2 (N - 1) / N, so its limit falls with the rank count.
-  onePhase_ = bytes <= 2 * limits.onePhaseBytes / ranks_;
+  // And all its blocks must fit into the windows at once: a reduction in one phase waits until this rank has encoded
+  // every block.
+  onePhase_ = bytes <= 2 * limits.onePhaseBytes / ranks_ && shape.count <= kWindow * maxGrains_ * grain_;
   owners_ = std::clamp<std::size_t>(bytes / kBytesPerOwner, 1, ranks_);
 }
 

@@ -21,8 +21,9 @@ struct Call {
 
 class EngineRanks {
  public:
-  EngineRanks(std::uint64_t seed, const std::vector<Settings>& settings, std::size_t blockElements = 4096)
-      : world_(seed), executor_(world_) {
+  EngineRanks(std::uint64_t seed, const std::vector<Settings>& settings, std::size_t blockElements = 4096,
+              bool hostileFloats = false)
+      : world_(seed), executor_(world_, hostileFloats) {
     const int ranks = static_cast<int>(settings.size());
     std::vector<std::vector<std::unique_ptr<transport::Connection>>> links(settings.size());
     for (auto& row : links) row.resize(settings.size());

@@ -3,6 +3,11 @@
 // the contracts, no sockets, no threads.
 #pragma once
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
+#include <cfenv>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -47,13 +52,32 @@ class MemoryWorld {
 /// Runs jobs as events. A job posted twice before it ran would be a bug of the poster.
 class MemoryExecutor final : public Executor {
  public:
-  explicit MemoryExecutor(MemoryWorld& world) : world_(world) {}
+  /// `hostileFloats`: each job finds a floating-point environment that some host program left behind.
+  explicit MemoryExecutor(MemoryWorld& world, bool hostileFloats = false)
+      : world_(world), hostileFloats_(hostileFloats) {}
   void post(Job& job, Urgency) noexcept override {
-    world_.add([&job] { job.run(&job); });
+    world_.add([this, &job] {
+      std::fenv_t before;
+      std::fegetenv(&before);
+      if (hostileFloats_) spoil();
+      job.run(&job);
+      std::fesetenv(&before);
+    });
   }
 
  private:
+  void spoil() {
+    static constexpr int kModes[] = {FE_TONEAREST, FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    std::fesetround(kModes[world_.random()() % 4]);
+#if defined(__SSE2__)
+    constexpr unsigned kFlushToZero = 0x8000;
+    constexpr unsigned kDenormalsAreZero = 0x0040;
+    if (world_.random()() % 2 == 0) _mm_setcsr(_mm_getcsr() | kFlushToZero | kDenormalsAreZero);
+#endif
+  }
+
   MemoryWorld& world_;
+  const bool hostileFloats_;
 };
 
 /// One end of a link in memory, with the matching rules of transport::Connection.

@@ -86,6 +86,20 @@ TEST(Plan, SmallOperationsTakeOnePhaseAndItsLimitFallsWithTheRanks) {
   EXPECT_FALSE(onePhase(4097));
 }
 
+TEST(Plan, OnePhaseNeverHasMoreBlocksThanAWindow) {
+  Limits limits;
+  limits.ranks = 2;
+  limits.blockElements = 1024;
+  limits.onePhaseBytes = 1 << 30;
+  for (std::size_t count = 1; count < 100000; count += 37) {
+    const Plan plan(limits, {.count = count});
+    ASSERT_EQ(plan.onePhase(), count <= kWindow * 1024);
+    if (plan.onePhase()) {
+      ASSERT_LE(plan.blocks(0), kWindow);
+    }
+  }
+}
+
 TEST(Plan, AsManyOwnersAsTheBytesAreWorth) {
   Limits limits;
   limits.ranks = 8;
