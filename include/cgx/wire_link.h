@@ -64,12 +64,12 @@ struct Hello {
 };
 static_assert(sizeof(Hello) == 64 && offsetof(Hello, role) == 48 && offsetof(Hello, checksum) == 56);
 
-enum class Verdict : std::uint16_t { Welcome = 0, Refused = 1 };
+enum class Answer : std::uint16_t { Welcome = 0, Refused = 1 };
 
 /// The listener's answer on each stream, followed by `textBytes` of reason (UTF-8, no terminator) when it refuses.
 struct Reply {
   Prefix prefix;            //  0  kReplyMagic
-  std::uint16_t verdict;    // 16  Verdict
+  std::uint16_t verdict;    // 16  Answer
   std::uint16_t textBytes;  // 18  0..kMaxTextBytes
   std::uint32_t zero;       // 20
   std::uint64_t checksum;   // 24  XXH3-64 of the whole message, this field zero

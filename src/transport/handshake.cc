@@ -167,7 +167,7 @@ Status DialHandshake::judge() {
     return Status::remote("malformed reply: text of " + std::to_string(reply.textBytes) + " bytes in a message of " +
                           std::to_string(all.size()));
   }
-  if (reply.verdict == static_cast<std::uint16_t>(wire::Verdict::Welcome)) return {};
+  if (reply.verdict == static_cast<std::uint16_t>(wire::Answer::Welcome)) return {};
   std::string text(reply.textBytes, '\0');
   std::memcpy(text.data(), all.data() + sizeof reply, text.size());
   // It goes to logs and terminals: no control characters from a peer.
@@ -261,7 +261,7 @@ void AcceptHandshake::answer(std::string refusal) {
   replyBytes_ = sizeof(wire::Reply) + textBytes;
   wire::Reply reply{};
   reply.prefix = {wire::kReplyMagic, wire::kVersion, static_cast<std::uint16_t>(replyBytes_), 0};
-  reply.verdict = static_cast<std::uint16_t>(refusal_.empty() ? wire::Verdict::Welcome : wire::Verdict::Refused);
+  reply.verdict = static_cast<std::uint16_t>(refusal_.empty() ? wire::Answer::Welcome : wire::Answer::Refused);
   reply.textBytes = static_cast<std::uint16_t>(textBytes);
   std::memcpy(reply_.data(), &reply, sizeof reply);
   std::memcpy(reply_.data() + sizeof reply, refusal_.data(), textBytes);
