@@ -147,6 +147,9 @@ void Host::banner() {
                                                        : std::to_string(settings_.bits) + " bits";
   CGX_LOG(Info, Init, "cgx %s, net and collnet ABI v6-v12; %zu device(s): %s; compression: %s", CGX_VERSION,
           transport_->devices().size(), devices.c_str(), compression.c_str());
+  const char* enabled = environment("NCCL_COLLNET_ENABLE");
+  if (named_ && problem_.ok() && settings_.bits <= 8 && (enabled == nullptr || std::string_view(enabled) == "0"))
+    CGX_LOG(Warn, Init, "all-reduces stay uncompressed: NCCL uses collnet plugins only with NCCL_COLLNET_ENABLE=1");
 }
 
 Result<const transport::Device*> Host::device(int dev) const {
@@ -176,9 +179,20 @@ bool Host::closeContext(Half half, std::uint64_t context) {
     const auto it = contexts_.find(context);
     if (it == contexts_.end() || it->second.half != half) return false;
     contexts_.erase(it);
+    std::erase_if(orphans_, [&](const auto& kept) { return kept.first == context; });
   }
   dialer_.dropContext(context);
   return true;
+}
+
+void Host::adopt(std::uint64_t context, std::unique_ptr<Orphan> orphan) {
+  const std::lock_guard lock(mutex_);
+  orphans_.emplace_back(context, std::move(orphan));
+}
+
+void Host::release(const Orphan* orphan) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(orphans_, [&](const auto& kept) { return kept.second.get() == orphan; });
 }
 
 bool Host::mayReportLate(transport::Clock::time_point now) {

@@ -9,6 +9,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cgx/settings.h"
 #include "cgx/status.h"
@@ -54,6 +56,14 @@ class Host {
   /// False: not open (any more).
   bool closeContext(Half half, std::uint64_t context);
 
+  /// An object that NCCL may, or may not, still hand back.
+  struct Orphan {
+    virtual ~Orphan() = default;
+  };
+  /// Keeps it until release(), closeContext() of its context (0: none), or the end.
+  void adopt(std::uint64_t context, std::unique_ptr<Orphan> orphan);
+  void release(const Orphan* orphan) noexcept;
+
   /// How many collnet listeners there were before; counts.
   std::uint64_t nextOrdinal() noexcept { return ordinal_.fetch_add(1); }
 
@@ -83,10 +93,11 @@ class Host {
     std::uint64_t commId;
   };
   std::mutex mutex_;
-  std::map<std::uint64_t, Context> contexts_;  // under mutex_
-  std::uint64_t lastContext_ = 0;              // under mutex_
-  transport::Clock::time_point lateSince_{};   // under mutex_
-  int lateLines_ = 0;                          // under mutex_
+  std::map<std::uint64_t, Context> contexts_;                               // under mutex_
+  std::vector<std::pair<std::uint64_t, std::unique_ptr<Orphan>>> orphans_;  // under mutex_
+  std::uint64_t lastContext_ = 0;                                           // under mutex_
+  transport::Clock::time_point lateSince_{};                                // under mutex_
+  int lateLines_ = 0;                                                       // under mutex_
 };
 
 /// Held by every object that NCCL holds: the Host must outlive it.

@@ -23,7 +23,8 @@ class NetLogic : public ::testing::Test {
   void SetUp() override { load(); }
   void TearDown() override {
     library_.reset();  // last, so that every object is closed by then
-    for (const char* name : {"CGX_LATE_WARN", "CGX_OP_TIMEOUT", "CGX_ABORT_ON_ERROR", "CGX_BITS", "NCCL_NET_PLUGIN"})
+    for (const char* name : {"CGX_LATE_WARN", "CGX_OP_TIMEOUT", "CGX_ABORT_ON_ERROR", "CGX_BITS", "NCCL_NET_PLUGIN",
+                             "NCCL_COLLNET_ENABLE"})
       unsetenv(name);
   }
   void load() {
@@ -312,6 +313,22 @@ TEST_F(NetLogic, OneBannerAProcessSaysWhetherCompressionIsOn) {
     ASSERT_EQ(lines.size(), 1U) << value;
     EXPECT_NE(lines[0].find(std::string("compression: ") + expected), std::string::npos) << value << ": " << lines[0];
     EXPECT_NE(lines[0].find("mem0"), std::string::npos);
+  }
+}
+
+TEST_F(NetLogic, AUserWhoseCollnetIsOffIsToldOnce) {
+  setenv("NCCL_NET_PLUGIN", "cgx", 1);
+  for (const char* value : {"", "0", "1"}) {
+    library_.reset();
+    if (*value != '\0') setenv("NCCL_COLLNET_ENABLE", value, 1);
+    load();
+    ASSERT_EQ(net_->init(), ncclSuccess);
+    ASSERT_EQ(net_->finalize(), ncclSuccess);
+    ASSERT_EQ(net_->init(), ncclSuccess);
+    ASSERT_EQ(net_->finalize(), ncclSuccess);
+    const auto warnings = Captured::take(NCCL_LOG_WARN);
+    EXPECT_EQ(warnings.size(), *value == '1' ? 0U : 1U) << value;
+    for (const std::string& line : warnings) EXPECT_NE(line.find("NCCL_COLLNET_ENABLE=1"), std::string::npos);
   }
 }
 

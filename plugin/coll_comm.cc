@@ -1,0 +1,60 @@
+// A collective communicator as NCCL's collnet calls see it.
+#include "plugin/coll_comm.h"
+
+#include <algorithm>
+#include <climits>
+#include <string>
+#include <utility>
+
+namespace cgx::plugin {
+namespace {
+
+// NCCL keeps up to 8 steps of 8 groups in flight; the communicator's own window says "ask again" long before.
+constexpr std::size_t kRequests = 256;
+
+}  // namespace
+
+CollComm::CollComm(Host& host, std::unique_ptr<collective::Communicator> communicator, int rank, int ranks)
+    : live_(host),
+      host_(host),
+      rank_(rank),
+      ranks_(ranks),
+      communicator_(std::move(communicator)),
+      requests_(kRequests) {
+  for (Request& request : requests_) request.comm = this;
+}
+
+CollComm::~CollComm() {
+  const collective::Counters counters = communicator_->counters();
+  communicator_->close();
+  const double ratio =
+      counters.wireBytes == 0 ? 0 : static_cast<double>(counters.inputBytes) / static_cast<double>(counters.wireBytes);
+  CGX_LOG(Info, Coll, "rank %d of %d: %llu operations, %llu bytes in, %llu bytes on the wire (%.2f in per wire byte)",
+          rank_, ranks_, static_cast<unsigned long long>(counters.operations),
+          static_cast<unsigned long long>(counters.inputBytes), static_cast<unsigned long long>(counters.wireBytes),
+          ratio);
+}
+
+Answer CollComm::test(void* token, int* done, int* bytes) {
+  *done = 0;
+  Request* request = RequestPool<Request>::find(token);
+  if (request == nullptr) return Answer::badArgument("no request, or one that was reported done before");
+  CollComm& comm = *request->comm;
+  std::size_t moved = 0;
+  const Status status = comm.communicator_->test(request->inner, &moved);
+  if (status.isPending()) return {};
+  if (status.failed()) return comm.failure(status);  // the request keeps its place: every later test answers the same
+  if (bytes != nullptr) *bytes = static_cast<int>(std::min<std::size_t>(moved, INT_MAX));
+  *done = 1;
+  comm.requests_.give(*request);
+  return {};
+}
+
+Answer CollComm::failure(const Status& status) {
+  Answer answer(Status(status).within("rank " + std::to_string(rank_) + " of " + std::to_string(ranks_)));
+  if (reported_.exchange(true)) return std::move(answer).repeated();
+  host_.abortIfAsked(answer.status);
+  return answer;
+}
+
+}  // namespace cgx::plugin
