@@ -88,7 +88,8 @@ std::uint64_t noiseKey(std::uint64_t seed, std::uint64_t communicator, std::uint
 
 std::size_t payloadCapacity(DType dtype, std::size_t count) noexcept {
   constexpr std::size_t kPerTile = 1 + sizeof(float) + wire::kTileBuckets;  // table, scale, bucket bytes
-  constexpr std::size_t kSlack = 1024;  // section padding, whole-vector stores, codes of a partial tile that then travels raw
+  constexpr std::size_t kSlack =
+      1024;  // section padding, whole-vector stores, codes of a partial tile that then travels raw
   const std::size_t bytes = count * bytesOf(dtype) + format::tilesOf(count) * kPerTile + kSlack;
   return (bytes + 63) & ~std::size_t{63};
 }

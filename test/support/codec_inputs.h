@@ -70,11 +70,12 @@ enum class Pattern {
   WideRange,
   NearMax,
   Tiny,
+  Denormals,
   Zero
 };
 inline constexpr Pattern kPatterns[] = {Pattern::Normal,  Pattern::HeavyTail, Pattern::Sparse,    Pattern::Specials,
                                         Pattern::AnyBits, Pattern::Constant,  Pattern::ZeroTiles, Pattern::WideRange,
-                                        Pattern::NearMax, Pattern::Tiny,      Pattern::Zero};
+                                        Pattern::NearMax, Pattern::Tiny,      Pattern::Denormals, Pattern::Zero};
 
 inline float patternValue(Pattern pattern, std::mt19937_64& random, std::size_t i) {
   std::normal_distribution<float> normal;
@@ -104,6 +105,11 @@ inline float patternValue(Pattern pattern, std::mt19937_64& random, std::size_t 
       return normal(random) < 0 ? -3.4e38F : 65504.0F * (0.99F + 0.02F * static_cast<float>(random() % 64) / 64);
     case Pattern::Tiny:
       return std::ldexp(normal(random), i / 512 % 2 == 0 ? -82 : -79);
+    case Pattern::Denormals: {  // beside steps that are not much larger, or alone
+      const std::size_t tile = i / 512 % 3;
+      const int beside = i % 512 < 32 ? -79 : i % 32 == 0 ? -113 : -127;
+      return std::ldexp(normal(random), tile == 2 ? -140 : tile == 1 ? -20 : beside);
+    }
     case Pattern::Zero:
       return 0;
   }
