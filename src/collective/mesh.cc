@@ -299,7 +299,9 @@ class Builder {
       if (verdict.magic != wire::Verdict::kMagic || verdict.version != wire::kVersion)
         return refused("rank 0 sent no valid verdict");
       ordinal_ = verdict.ordinal;
-      return verdict.ready == 1 ? Status() : refused(getText(verdict.text));
+      if (verdict.ready != 1) return refused(getText(verdict.text));
+      // The verdict can overtake the news that the own card has left, and the transfer must outlive that news.
+      return head.cardTransfer.done() ? Status() : Status::pending();
     }
     if (Clock::now() >= deadline_ + kVerdictGrace)
       return refused(problem_.empty() ? "rank 0 gave no verdict" : problem_);

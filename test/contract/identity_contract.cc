@@ -44,9 +44,16 @@ Settings randomSettings(std::mt19937_64& random) {
   return settings;
 }
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::uint64_t kConfigurations =
+    150;  // the sanitizers look at memory, not at bits; all of them take a minute there
+#else
+constexpr std::uint64_t kConfigurations = 1000;
+#endif
+
 TEST(Identity, AThousandRandomConfigurationsGiveEveryRankTheSameBits) {
   const auto targets = codec::targets();
-  for (std::uint64_t seed = 0; seed < 1000; ++seed) {
+  for (std::uint64_t seed = 0; seed < kConfigurations; ++seed) {
     std::mt19937_64 random(seed);
     const std::size_t ranks = 1 + random() % 5;
     std::vector<Settings> settings(ranks, randomSettings(random));
