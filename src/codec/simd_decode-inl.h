@@ -203,6 +203,11 @@ HWY_INLINE void widenTile(const std::byte* from, std::size_t elements, float* x)
 template <DType T, class Sink>
 HWY_NOINLINE void takeUnusual(const PayloadTile& tile, const Steps& steps, std::size_t elements,
                               typename Sink::Type* out) {
+  if (tile.kind == wire::kRawTile && elements == kTile) {
+    const auto* const from = reinterpret_cast<const typename Element<T>::Type*>(tile.data);
+    for (std::size_t i = 0; i < kTile; i += kLanes) Sink::takeExact(Element<T>::load(from + i), out + i);
+    return;
+  }
   alignas(64) float x[kTile];
   if (tile.kind == wire::kRawTile) {
     widenTile<T>(tile.data, elements, x);

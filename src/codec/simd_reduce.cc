@@ -52,8 +52,10 @@ class SumSource {
       p == 0 ? takeTile<T, Store<DType::F32>>(part, elements, sum) : takeTile<T, Add>(part, elements, sum);
     }
     std::memset(sum + elements, 0, (kTile - elements) * sizeof(float));
-    for (std::size_t i = 0; i < kTile; i += kLanes) {
-      hn::Store(Element<T>::round(canonical(hn::Load(F(), sum + i))), F(), sum + i);
+    // NaNs are canonical already: only exact values make them, and takeExact() sees to it.
+    if constexpr (T != DType::F32) {
+      for (std::size_t i = 0; i < kTile; i += kLanes)
+        hn::Store(Element<T>::round(hn::Load(F(), sum + i)), F(), sum + i);
     }
     return sum;
   }
