@@ -6,11 +6,16 @@
 #include <functional>
 #include <string>
 
+#include "cgx/settings.h"
 #include "cgx/status.h"
-#include "error_bound.h"
 #include "input.h"
 
 namespace cgx::tool {
+
+struct Mode {
+  int bits = 4;  // 1..8, or codec::kExactBits: then the result must be the fp32 sum in rank order, to the bit
+  Rounding rounding = Rounding::Nearest;
+};
 
 struct Verdict {
   double nmse =

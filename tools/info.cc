@@ -5,9 +5,7 @@
 #include <vector>
 
 #include "cgx/codec.h"
-#ifdef CGX_HAVE_COLLECTIVE
 #include "cgx/collective.h"
-#endif
 #include "plugin_library.h"
 #include "session.h"
 #include "sizes.h"
@@ -63,7 +61,6 @@ void printCodec(const Settings& settings) {
   printLine("codec", names + "; chosen: " + (chosen.ok() ? std::string(chosen.value()->name) : chosen.status().text()));
 }
 
-#ifdef CGX_HAVE_COLLECTIVE
 void printStaging(const Settings& settings) {
   std::string text;
   for (const int ranks : {2, 4, 8, 16, 64})
@@ -74,7 +71,6 @@ void printStaging(const Settings& settings) {
   printLine("staging", text + " (for each communicator)");
 }
 
-#endif
 void printSettings(const Settings& settings, const Lookup& lookup) {
   const std::vector<SettingRow> rows = describe(settings, lookup);
   std::size_t nameWidth = 0;
@@ -102,9 +98,7 @@ int info(const InfoOptions& options, const Lookup& lookup) {
   std::vector<std::string> unknown;
   const Status loaded = loadEnvironment(settings, &unknown);
   printCodec(settings);
-#ifdef CGX_HAVE_COLLECTIVE
   printStaging(settings);
-#endif
   printSettings(settings, lookup);
   for (const std::string& name : unknown) std::printf("\nnot a setting: %s", name.c_str());
   if (!unknown.empty()) std::printf("\n");

@@ -33,18 +33,6 @@ constexpr double largestOf(DType dtype) {
   return std::numeric_limits<float>::max();
 }
 
-/// Half the distance between neighbours relative to the value (normal numbers), and half the smallest denormal.
-constexpr double halfUlpOf(DType dtype) {
-  if (dtype == DType::F16) return 0x1p-11;
-  if (dtype == DType::BF16) return 0x1p-8;
-  return 0x1p-24;
-}
-constexpr double halfDenormalOf(DType dtype) {
-  if (dtype == DType::F16) return 0x1p-25;
-  if (dtype == DType::BF16) return 0x1p-134;
-  return 0x1p-150;
-}
-
 inline float halfToFloat(std::uint16_t half) {
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
   const std::uint32_t exponent = (half >> 10) & 0x1fu;

@@ -12,6 +12,7 @@
 
 #include "check.h"
 #include "numbers.h"
+#include "plugin_library.h"
 #include "rendezvous.h"
 #include "report.h"
 #include "session.h"
@@ -89,6 +90,9 @@ Status Rank::prepare() {
   if (options_.bits != 0) setVariable("CGX_BITS", std::to_string(options_.bits));
   if (options_.exact) setVariable("CGX_BITS", std::to_string(codec::kExactBits));
   if (!options_.rounding.empty()) setVariable("CGX_ROUNDING", options_.rounding);
+  // As a job would be started: a plugin that is not named carries exact net traffic only.
+  setVariable("NCCL_NET_PLUGIN", options_.plugin.empty() ? defaultPluginPath() : options_.plugin);
+  setVariable("NCCL_COLLNET_ENABLE", "1");
   CGX_TRY(loadEnvironment(settings_, nullptr));
   Result<std::vector<Row>> rows = rowsOf(options_, place_.ranks);
   if (!rows.ok()) return rows.status();

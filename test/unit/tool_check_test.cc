@@ -112,36 +112,6 @@ INSTANTIATE_TEST_SUITE_P(Modes, ToolCheck, testing::ValuesIn(cases()), [](const 
          (param.param.rounding == Rounding::Nearest ? "Nearest" : "Stochastic") + std::to_string(param.param.bits);
 });
 
-/// A bound that nothing ever comes near would check nothing.
-TEST(ToolBound, IsNotMuchWiderThanWhatTheCodecDoes) {
-  const codec::Kernels& kernels = *codec::targets().back();
-  const std::vector<float> in = noise(32768, 3);
-  std::vector<std::byte> payload(codec::payloadCapacity(DType::F32, in.size()));
-  std::vector<float> out(in.size());
-  for (const Rounding rounding : {Rounding::Nearest, Rounding::Stochastic}) {
-    codec::EncodeSpec spec;
-    spec.rounding = rounding;
-    const codec::Encoded encoded = kernels.encode(spec, DType::F32, in.data(), in.size(), payload.data());
-    kernels.decode({encoded.form, {payload.data(), encoded.bytes}}, DType::F32, in.size(), out.data());
-    double closest = 0;
-    for (std::size_t first = 0; first < in.size(); first += codec::kBucket) {
-      double positive = 0;
-      double negative = 0;
-      for (std::size_t i = first; i < first + codec::kBucket; ++i) {
-        positive = std::max<double>(positive, in[i]);
-        negative = std::max<double>(negative, -in[i]);
-      }
-      const double bound = quantisationBound({4, rounding}, positive, negative);
-      for (std::size_t i = first; i < first + codec::kBucket; ++i) {
-        const double error = std::fabs(out[i] - in[i]);
-        EXPECT_LE(error, bound);
-        closest = std::max(closest, error / bound);
-      }
-    }
-    EXPECT_GT(closest, 0.6);
-  }
-}
-
 TEST(ToolCheckExact, WantsTheSumInRankOrderToTheLastBit) {
   const Row row = rowOf(DType::F32, {{1e8F, 1}, {5, -0.0F}, {-1e8F, 0}});
   const Mode exact{codec::kExactBits, Rounding::Nearest};
