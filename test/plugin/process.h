@@ -1,0 +1,56 @@
+// What a process holds, as /proc shows it: threads, descriptors, mappings, heap. For tests that compare before and
+// after.
+#pragma once
+
+#include <malloc.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <thread>
+
+namespace cgx::test {
+
+inline int countEntries(const char* path) {
+  const std::filesystem::directory_iterator entries(path);
+  return static_cast<int>(std::distance(begin(entries), end(entries)));
+}
+inline int threads() { return countEntries("/proc/self/task"); }
+inline int descriptors() { return countEntries("/proc/self/fd"); }
+inline std::size_t heapBytes() { return mallinfo2().uordblks; }
+
+inline bool isMapped(const std::string& file) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    if (line.find(file) != std::string::npos) return true;
+  return false;
+}
+
+inline int mappings() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);) ++count;
+  return count;
+}
+
+/// Resident memory in KiB.
+inline long residentKiB() {
+  std::ifstream statm("/proc/self/statm");
+  long size = 0;
+  long resident = 0;
+  statm >> size >> resident;
+  return resident * 4;
+}
+
+/// A joined thread leaves /proc/self/task a moment after pthread_join returned.
+inline bool threadsBecome(int expected) {
+  for (int i = 0; i < 200; ++i) {
+    if (threads() == expected) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
+}  // namespace cgx::test
