@@ -79,6 +79,13 @@ struct Comm {
   std::byte* lastBuffer = nullptr;  // for a defect
 };
 
+/// A lost connection stays lost, unless forgetting that is the defect.
+ncclResult_t failure(Comm& comm) {
+  if (is(Defect::ErrorNotSticky) && comm.forgotten) return ncclSuccess;
+  comm.forgotten = true;
+  return ncclRemoteError;
+}
+
 void progressSends(Comm& comm) {
   while (!comm.lost && !comm.sends.empty()) {
     Request& r = *comm.sends.front();
@@ -218,7 +225,7 @@ ncclResult_t deregMr(void*, void*) { return ncclSuccess; }
 ncclResult_t isendAny(void* opaque, void* data, std::size_t size, int tag, void** request) {
   auto* comm = static_cast<Comm*>(opaque);
   *request = nullptr;
-  if (comm->lost) return ncclRemoteError;
+  if (comm->lost) return failure(*comm);
   if (comm->outstanding == kMaxSends) return ncclSuccess;
   auto* r = new Request;
   r->comm = comm;
@@ -242,7 +249,7 @@ template <class Size>
 ncclResult_t irecv(void* opaque, int n, void** data, Size* sizes, int* tags, void**, void** request) {
   auto* comm = static_cast<Comm*>(opaque);
   *request = nullptr;
-  if (comm->lost) return ncclRemoteError;
+  if (comm->lost) return failure(*comm);
   if (comm->outstanding == kMaxReceives) return ncclSuccess;
   auto* r = new Request;
   r->comm = comm;
@@ -269,7 +276,6 @@ ncclResult_t test(void* opaque, int* done, int* sizes) {
   auto* r = static_cast<Request*>(opaque);
   sleepIfBlocking();
   *done = 0;
-  if (r->comm->forgotten) return ncclSuccess;
   if (r->isSend) {
     progressSends(*r->comm);
   } else {
@@ -278,9 +284,7 @@ ncclResult_t test(void* opaque, int* done, int* sizes) {
   bool full = true;
   for (int i = 0; i < r->n; ++i) full = full && r->slots[static_cast<std::size_t>(i)].full;
   if (!full) {
-    if (!r->comm->lost) return ncclSuccess;
-    r->comm->forgotten = is(Defect::ErrorNotSticky);
-    return ncclRemoteError;
+    return r->comm->lost ? failure(*r->comm) : ncclSuccess;
   }
   for (int i = 0; sizes && i < r->n; ++i)
     sizes[i] = static_cast<int>(r->slots[static_cast<std::size_t>(i)].size) +

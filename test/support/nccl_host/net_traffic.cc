@@ -158,6 +158,8 @@ class NetTrafficRun {
   }
 
  private:
+  enum class Failed { TestOfSend, TestOfReceive, Send, Receive };
+
   struct Pending {
     void* request = nullptr;
     int first = 0;  // message (send) or group (receive)
@@ -183,11 +185,15 @@ class NetTrafficRun {
   }
   int tagOf(int message) const { return t_.group == 1 ? kTag : message % t_.group; }
 
-  bool check(ncclResult_t result, const char* call) {
+  bool check(ncclResult_t result, Failed call) {
     if (result == ncclSuccess) return true;
     failed_ = true;
     lastError_ = result;
-    if (!lossExpected()) rank_.report(Violation::CallFails, std::string(call) + " returned " + std::to_string(result));
+    failedCall_ = call;
+    static constexpr const char* kNames[] = {"test of a send", "test of a receive", "isend", "irecv"};
+    if (!lossExpected())
+      rank_.report(Violation::CallFails,
+                   std::string(kNames[static_cast<int>(call)]) + " returned " + std::to_string(result));
     return false;
   }
 
@@ -215,7 +221,7 @@ class NetTrafficRun {
                             return net_.irecv(peer_.recvComm_, n, data.data(), sizes.data(), tags.data(),
                                               handles.data(), &request);
                           }),
-               "irecv"))
+               Failed::Receive))
       return;
     refused_ = request == nullptr;
     if (request == reinterpret_cast<void*>(std::uintptr_t{NCCL_NET_OPTIONAL_RECV_COMPLETION}))
@@ -238,7 +244,7 @@ class NetTrafficRun {
                             return net_.isend(peer_.sendComm_, data, bytes, tagOf(message),
                                               bytes == 0 ? nullptr : sendHandle_, &request);
                           }),
-               "isend") ||
+               Failed::Send) ||
         !request)
       return;
     sends_.push_back({request, message});
@@ -252,7 +258,7 @@ class NetTrafficRun {
     int size = -1;
     const Pending p = sends_.front();
     if (!check(rank_.call("test", CallKind::Data, [&] { return net_.test(p.request, &done, &size); }),
-               "test of a send") ||
+               Failed::TestOfSend) ||
         !done)
       return;
     const std::size_t bytes = messageBytes(t_, rank_.rank(), p.first);
@@ -276,7 +282,7 @@ class NetTrafficRun {
     sizes.fill(-1);
     const Pending p = receives_.front();
     if (!check(rank_.call("test", CallKind::Data, [&] { return net_.test(p.request, &done, sizes.data()); }),
-               "test of a receive") ||
+               Failed::TestOfReceive) ||
         !done)
       return;
     for (int i = 0; i < groupCount(p.first); ++i)
@@ -324,16 +330,36 @@ class NetTrafficRun {
     return -1;
   }
 
-  /// The error must stay.
+  /// The error must stay: the call that failed is repeated.
   TrafficEnd afterLoss() {
     rank_.note("loss error", std::to_string(lastError_));
     int forgiven = 0;
-    for (int i = 0; i < 100 && !receives_.empty(); ++i) {
+    for (int i = 0; i < 100; ++i) {
       int done = 0;
-      if (net_.test(receives_.front().request, &done, nullptr) == ncclSuccess) ++forgiven;
+      void* request = nullptr;
+      void* none = nullptr;
+      std::size_t size = 0;
+      int tag = kTag;
+      ncclResult_t again = ncclSuccess;
+      switch (failedCall_) {
+        case Failed::TestOfSend:
+          again = net_.test(sends_.front().request, &done, nullptr);
+          break;
+        case Failed::TestOfReceive:
+          again = net_.test(receives_.front().request, &done, nullptr);
+          break;
+        case Failed::Send:
+          again = net_.isend(peer_.sendComm_, nullptr, 0, kTag, nullptr, &request);
+          break;
+        case Failed::Receive:
+          again = net_.irecv(peer_.recvComm_, 1, &none, &size, &tag, &none, &request);
+          break;
+      }
+      if (again == ncclSuccess) ++forgiven;
     }
     if (forgiven > 0)
-      rank_.report(Violation::ErrorNotSticky, std::to_string(forgiven) + " of 100 tests succeeded after an error");
+      rank_.report(Violation::ErrorNotSticky,
+                   std::to_string(forgiven) + " of 100 repeated calls succeeded after an error");
     return TrafficEnd::PeerLost;
   }
 
@@ -358,6 +384,7 @@ class NetTrafficRun {
   bool refused_ = false;
   bool failed_ = false;
   XXH128_hash_t before_{};
+  Failed failedCall_ = Failed::Send;
   ncclResult_t lastError_ = ncclSuccess;
 };
 
