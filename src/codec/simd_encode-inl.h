@@ -108,7 +108,6 @@ HWY_INLINE void planTile(int bits, const Extremes& extremes, const PerBucket* sm
   plan.scale = hn::GetLane(scale);
   VI smallestCode = hn::Set(I(), 1);
   for (std::size_t c = 0; c < kColumns; ++c) {
-    const VU ratio = asU(hn::Div(step[c], scale));
     const VI code = ratioCodes(asU(hn::Div(step[c], scale)));
     const auto used = hn::Gt(asI(longer[c]), hn::Zero(I()));
     smallestCode = hn::Min(smallestCode, hn::IfThenElse(used, code, hn::Set(I(), 1)));
