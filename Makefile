@@ -7,7 +7,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 JOBS ?= $(shell nproc)
 RANKS ?= 4
-GRADIENTS ?= test/data/gradients
+GRADIENTS ?=
 FUZZ_SECONDS ?= 60
 
 PACKAGES := g++ cmake ninja-build pkg-config ccache python3 iproute2 libhwy-dev libxxhash-dev libgtest-dev \
@@ -49,7 +49,7 @@ deps-lint: deps
 
 # Four ranks on this host, real gradients, one table.
 run: build
-	build/cgx perf --ranks $(RANKS) --gradients $(GRADIENTS)
+	@.ci/main-job $(RANKS) $(GRADIENTS)
 
 test: build
 	$(CTEST) release -LE slow
