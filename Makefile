@@ -84,8 +84,8 @@ format: deps-lint
 
 lint: deps-lint | build-folder
 	.ci/format-check
-	$(call build,fuzz,header_checks)
-	git ls-files 'src/*.cc' 'plugin/*.cc' 'tools/*.cc' | xargs -P $(JOBS) -n 4 clang-tidy --quiet -p build/fuzz
+	$(call build,lint,header_checks)
+	git ls-files 'src/*.cc' 'plugin/*.cc' 'tools/*.cc' | xargs -P $(JOBS) -n 4 clang-tidy --quiet -p build/lint
 	$(call build,release,settings_table)
 	python3 test/lint/check.py --table build/release/test/lint/settings_table
 
