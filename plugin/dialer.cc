@@ -31,8 +31,16 @@ Result<std::unique_ptr<Connection>> Dialer::dial(std::uint64_t context, int devi
 
   attempt->busy = true;
   lock.unlock();
-  Status status = attempt->connector->progress();
-  std::unique_ptr<Connection> connection = status.ok() ? attempt->connector->take() : nullptr;
+  Status status;
+  std::unique_ptr<Connection> connection;
+  try {
+    status = attempt->connector->progress();
+    if (status.ok()) connection = attempt->connector->take();
+  } catch (...) {  // no memory: the attempt must not stay busy for ever
+    lock.lock();
+    erase(attempt);
+    throw;
+  }
   lock.lock();
   attempt->busy = false;
   if (!status.isPending() || attempt->doomed) erase(attempt);

@@ -42,7 +42,7 @@ struct Farewell {
 
 class Exchange {
  public:
-  explicit Exchange(std::size_t streams) noexcept : outgoing_(streams), streams_(streams) {}
+  explicit Exchange(std::size_t streams) : outgoing_(streams), streams_(streams) {}
 
   /// The sticky error, or Ok.
   Status status() const;

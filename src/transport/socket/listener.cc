@@ -96,7 +96,7 @@ class SocketListener::Guest final : public Source {
   Clock::time_point end_;
 };
 
-SocketListener::SocketListener(const Settings& settings, Role role, Reactor::Share reactor, Fd fd) noexcept
+SocketListener::SocketListener(const Settings& settings, Role role, Reactor::Share reactor, Fd fd)
     : settings_(settings), role_(role), reactor_(std::move(reactor)), loop_(reactor_->pick()), fd_(std::move(fd)) {}
 
 Result<std::unique_ptr<Listener>> SocketListener::create(const Settings& settings, const std::string& device,

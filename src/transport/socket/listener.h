@@ -40,7 +40,7 @@ class SocketListener final : public Listener, private Source {
     Clock::time_point end;
   };
 
-  SocketListener(const Settings& settings, Role role, Reactor::Share reactor, Fd fd) noexcept;
+  SocketListener(const Settings& settings, Role role, Reactor::Share reactor, Fd fd);
   bool ready(std::uint32_t events) noexcept override;
   void tick(Clock::time_point now) noexcept override;
   void takeGuests() noexcept;
