@@ -1,5 +1,5 @@
-// Collectives over a mesh of transport connections: what NCCL's collnet calls translate to. Knows ranks, operations and the codec;
-// knows no NCCL types and no sockets.
+// Collectives over a mesh of transport connections: what NCCL's collnet calls translate to. Knows ranks, operations and
+// the codec; knows no NCCL types and no sockets.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace cgx::collective {
 
-/// What connect() needs. `problem` is a reason why this rank cannot take part (a bad setting, say): it is reported to the others, so that
-/// connect fails on every rank alike instead of on one.
+/// What connect() needs. `problem` is a reason why this rank cannot take part (a bad setting, say): it is reported to
+/// the others, so that connect fails on every rank alike instead of on one.
 struct ConnectSpec {
   transport::Transport* transport = nullptr;
   transport::Listener* listener = nullptr;
@@ -51,20 +51,23 @@ class Communicator {
  public:
   virtual ~Communicator() = default;  // closes
 
-  /// Memory that operations may use. The first region seen twice in a row right after connect is NCCL's staging: it is cleared then, and
-  /// its send slots are cleared again after each use. Everything else is the user's and is only read (send) or written (receive).
+  /// Memory that operations may use. The first region seen twice in a row right after connect is NCCL's staging: it is
+  /// cleared then, and its send slots are cleared again after each use. Everything else is the user's and is only read
+  /// (send) or written (receive).
   virtual Status registerMemory(void* data, std::size_t bytes, void** handle) = 0;
   /// After it returns nothing of the region is touched any more, also when operations were in flight (they fail).
   virtual Status deregisterMemory(void* handle) = 0;
 
   /// Starts a sum over all ranks. Ok with *request == nullptr: no room now, ask again. Returns within 20 us.
   virtual Status allReduce(const void* send, void* recv, std::size_t count, codec::DType dtype, Request** request) = 0;
-  /// Exact, untyped. Gathers bytes [windowOffset, windowOffset + windowBytes) of the concatenation of all ranks' `bytesPerRank`.
-  virtual Status allGather(const void* send, std::span<const Part> recv, std::size_t bytesPerRank, std::size_t windowOffset,
-                           std::size_t windowBytes, Request** request) = 0;
+  /// Exact, untyped. Gathers bytes [windowOffset, windowOffset + windowBytes) of the concatenation of all ranks'
+  /// `bytesPerRank`.
+  virtual Status allGather(const void* send, std::span<const Part> recv, std::size_t bytesPerRank,
+                           std::size_t windowOffset, std::size_t windowBytes, Request** request) = 0;
   /// Exact: fp32 accumulation in rank order, rounded once.
-  virtual Status reduceScatter(std::span<const Part> send, void* recv, std::size_t bytesPerRank, std::size_t windowOffset,
-                               std::size_t windowBytes, codec::DType dtype, Request** request) = 0;
+  virtual Status reduceScatter(std::span<const Part> send, void* recv, std::size_t bytesPerRank,
+                               std::size_t windowOffset, std::size_t windowBytes, codec::DType dtype,
+                               Request** request) = 0;
 
   /// Pending: still running. Ok: done, *bytes is what NCCL expects, the request is free again. Returns within 20 us.
   virtual Status test(Request* request, std::size_t* bytes) = 0;
@@ -74,7 +77,8 @@ class Communicator {
   virtual void close() noexcept = 0;
 };
 
-/// One blocking collective call, bounded by Settings::connectTimeout. Succeeds on all ranks or on none; the error says which rank and why.
+/// One blocking collective call, bounded by Settings::connectTimeout. Succeeds on all ranks or on none; the error says
+/// which rank and why.
 Result<std::unique_ptr<Communicator>> connect(const ConnectSpec& spec);
 
 /// Staging that a communicator of `ranks` allocates, in bytes: the documented formula, printed by `cgx info`.

@@ -23,8 +23,8 @@ bool enabled(Level level) noexcept;
 }  // namespace cgx::log
 
 /// CGX_LOG(Warn, Net, "connect to %s: %s", peer, why). User strings are arguments, never the format.
-#define CGX_LOG(level, subsys, ...)                                                                              \
-  do {                                                                                                           \
-    if (::cgx::log::enabled(::cgx::log::Level::level))                                                           \
-      ::cgx::log::write(::cgx::log::Level::level, ::cgx::log::Subsys::subsys, __FILE__, __LINE__, __VA_ARGS__);  \
+#define CGX_LOG(level, subsys, ...)                                                                             \
+  do {                                                                                                          \
+    if (::cgx::log::enabled(::cgx::log::Level::level))                                                          \
+      ::cgx::log::write(::cgx::log::Level::level, ::cgx::log::Subsys::subsys, __FILE__, __LINE__, __VA_ARGS__); \
   } while (0)

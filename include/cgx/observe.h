@@ -18,8 +18,8 @@ struct CgxCounters {
   uint64_t rawTiles;
 };
 
-/// In the plugin, found with dlsym: fills *out for a collComm that collnet's connect returned and that is not closed yet.
-/// From any thread. 0: done; not 0: bad argument.
+/// In the plugin, found with dlsym: fills *out for a collComm that collnet's connect returned and that is not closed
+/// yet. From any thread. 0: done; not 0: bad argument.
 int cgxCounters(void* collComm, struct CgxCounters* out);
 typedef int (*CgxCountersFunction)(void* collComm, struct CgxCounters* out);
 

@@ -17,34 +17,34 @@ enum class Rounding : std::uint8_t { Nearest, Stochastic };
 /// A Settings{} holds the documented defaults.
 struct Settings {
   // codec
-  int bits = 4;                                // 1-8, or 32: exact
-  Rounding rounding = Rounding::Stochastic;    // unbiased: small gradients next to large ones keep their mean
-  std::size_t minBytes = 32 << 10;             // operations whose content is at most this travel exact
-  std::uint64_t seed = 0;                      // of the rounding noise
-  std::string simd = "auto";                   // auto, or the name of one target
+  int bits = 4;                              // 1-8, or 32: exact
+  Rounding rounding = Rounding::Stochastic;  // unbiased: small gradients next to large ones keep their mean
+  std::size_t minBytes = 32 << 10;           // operations whose content is at most this travel exact
+  std::uint64_t seed = 0;                    // of the rounding noise
+  std::string simd = "auto";                 // auto, or the name of one target
   // collective
-  int threads = 0;                             // workers; 0: clamp(allowed CPUs / local ranks / 4, 1, 4)
-  std::size_t staging = 64 << 20;              // bytes of staging for each communicator, at most
-  std::size_t blockElements = 0;               // elements in one message; 0: chosen from staging and rank count
-  std::size_t onePhaseBytes = 64 << 10;        // up to this many bytes an all-reduce takes one phase
+  int threads = 0;                       // workers; 0: clamp(allowed CPUs / local ranks / 4, 1, 4)
+  std::size_t staging = 64 << 20;        // bytes of staging for each communicator, at most
+  std::size_t blockElements = 0;         // elements in one message; 0: chosen from staging and rank count
+  std::size_t onePhaseBytes = 64 << 10;  // up to this many bytes an all-reduce takes one phase
   int maxRanks = 64;
   // time limits, in seconds
   double connectTimeout = 60;
-  double peerTimeout = 30;                     // a silent host
-  double opTimeout = 0;                        // a late peer; 0: wait for ever
-  double lateWarn = 60;                        // how often a late peer is named
+  double peerTimeout = 30;  // a silent host
+  double opTimeout = 0;     // a late peer; 0: wait for ever
+  double lateWarn = 60;     // how often a late peer is named
   // socket
-  std::string ifname;                          // NCCL_SOCKET_IFNAME's grammar; empty: that variable, else by default rules
-  std::string family;                          // "", AF_INET or AF_INET6
-  std::string portRange;                       // "first-last"; empty: any free port
-  int streams = 0;                             // TCP streams per connection; 0: 2, or 1 above 16 peers
+  std::string ifname;     // NCCL_SOCKET_IFNAME's grammar; empty: that variable, else by default rules
+  std::string family;     // "", AF_INET or AF_INET6
+  std::string portRange;  // "first-last"; empty: any free port
+  int streams = 0;        // TCP streams per connection; 0: 2, or 1 above 16 peers
   int progressThreads = 1;
   bool checksum = true;
-  double keepalive = 30;                       // seconds between TCP keepalive probes
-  int linkSpeedMbps = 0;                       // 0: what the kernel says
-  bool abortOnError = false;                   // abort the process on the first communicator error
+  double keepalive = 30;      // seconds between TCP keepalive probes
+  int linkSpeedMbps = 0;      // 0: what the kernel says
+  bool abortOnError = false;  // abort the process on the first communicator error
   // not a setting of ours: what the launcher says
-  int localRanks = 1;                          // ranks of this job on this host
+  int localRanks = 1;  // ranks of this job on this host
 };
 
 /// One row for `cgx info` and the README.
@@ -58,15 +58,16 @@ struct SettingRow {
   std::string help;
 };
 
-/// One variable of the process environment, for the few that are not settings of ours (NCCL_NET_PLUGIN); nullptr when unset.
+/// One variable of the process environment, for the few that are not settings of ours (NCCL_NET_PLUGIN); nullptr when
+/// unset.
 const char* environment(const char* name) noexcept;
 
 /// Looks a variable up; nullptr when unset. Tests pass a lambda, the library getenv.
 using Lookup = std::function<const char*(const char* name)>;
 
 /// All or nothing: an error leaves `out` as it was. An error names each bad variable, its value and what is accepted.
-/// Text is taken strictly: no blanks, no trailing text, in range. An empty variable counts as unset, as in NCCL. A short name wins over its
-/// alias. NCCL's own variables are fallbacks; what we cannot read there is ignored.
+/// Text is taken strictly: no blanks, no trailing text, in range. An empty variable counts as unset, as in NCCL. A
+/// short name wins over its alias. NCCL's own variables are fallbacks; what we cannot read there is ignored.
 Status load(Settings& out, const Lookup& lookup);
 /// From the process environment; unknown CGX_* variables are described in `unknown`, each with the nearest known name.
 Status loadEnvironment(Settings& out, std::vector<std::string>* unknown);

@@ -23,8 +23,8 @@ enum class Code : std::uint8_t {
 /// "ok", "pending", "unsupported" …: for logs and tests.
 const char* name(Code code) noexcept;
 
-/// Result of an operation. Ok and Pending never allocate; an error owns its text. Copying an error is how a communicator's
-/// first failure is repeated to every later caller.
+/// Result of an operation. Ok and Pending never allocate; an error owns its text. Copying an error is how a
+/// communicator's first failure is repeated to every later caller.
 class [[nodiscard]] Status {
  public:
   Status() noexcept = default;

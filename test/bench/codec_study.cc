@@ -1,5 +1,5 @@
-// The study behind docs/codec.md: what bucket, tile, scale format and rounding cost and buy on real gradients. Prints markdown tables and
-// draws one SVG. Quantisers here are parametric doubles; the last rows run the codec itself.
+// The study behind docs/codec.md: what bucket, tile, scale format and rounding cost and buy on real gradients. Prints
+// markdown tables and draws one SVG. Quantisers here are parametric doubles; the last rows run the codec itself.
 //   codec_study GRADIENTS_DIR [PLOT.svg]
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,8 @@ namespace {
 using cgx::Rounding;
 using Row = std::vector<float>;
 
-// ---- Gradients ------------------------------------------------------------------------------------------------------------------
+// ---- Gradients
+// ------------------------------------------------------------------------------------------------------------------
 
 struct Layer {
   std::size_t offset;
@@ -57,7 +58,8 @@ Set loadSet(const std::string& root, const std::string& name) {
   return set;
 }
 
-// ---- Quantisers -----------------------------------------------------------------------------------------------------------------
+// ---- Quantisers
+// -----------------------------------------------------------------------------------------------------------------
 
 /// Quantises a buffer in place and returns the bits it would take on the wire. `salt` picks the noise.
 using Quantiser = std::function<double(Row& row, Rounding rounding, std::uint64_t salt)>;
@@ -79,7 +81,8 @@ Quantiser minMax(int bits, std::size_t bucket) {
     const double top = (1 << bits) - 1;
     for (std::size_t first = 0; first < row.size(); first += bucket) {
       const std::size_t end = std::min(row.size(), first + bucket);
-      const auto [low, high] = std::minmax_element(row.begin() + static_cast<std::ptrdiff_t>(first), row.begin() + static_cast<std::ptrdiff_t>(end));
+      const auto [low, high] = std::minmax_element(row.begin() + static_cast<std::ptrdiff_t>(first),
+                                                   row.begin() + static_cast<std::ptrdiff_t>(end));
       const double minimum = *low;
       const double step = (static_cast<double>(*high) - minimum) / top;
       if (step == 0) continue;
@@ -88,7 +91,8 @@ Quantiser minMax(int bits, std::size_t bucket) {
         row[i] = static_cast<float>(minimum + level * step);
       }
     }
-    return static_cast<double>(row.size()) * bits + std::ceil(static_cast<double>(row.size()) / static_cast<double>(bucket)) * 64;
+    return static_cast<double>(row.size()) * bits +
+           std::ceil(static_cast<double>(row.size()) / static_cast<double>(bucket)) * 64;
   };
 }
 
@@ -101,12 +105,18 @@ double roundUpTo(double ratio, double mantissaSteps) {
 }
 double writtenRatio(Scale scale, double ratio) {
   switch (scale) {
-    case Scale::Exact: return ratio;
-    case Scale::Mantissa2: return roundUpTo(ratio, 4);
-    case Scale::Mantissa3: return std::max(roundUpTo(ratio, 8), std::exp2(-15));
-    case Scale::Mantissa4: return std::max(roundUpTo(ratio, 16), std::exp2(-7));
-    case Scale::Split3Then1: return roundUpTo(ratio, ratio >= std::exp2(-8) ? 8 : 2);
-    case Scale::Split4Then2: return roundUpTo(ratio, ratio >= std::exp2(-4) ? 16 : 4);
+    case Scale::Exact:
+      return ratio;
+    case Scale::Mantissa2:
+      return roundUpTo(ratio, 4);
+    case Scale::Mantissa3:
+      return std::max(roundUpTo(ratio, 8), std::exp2(-15));
+    case Scale::Mantissa4:
+      return std::max(roundUpTo(ratio, 16), std::exp2(-7));
+    case Scale::Split3Then1:
+      return roundUpTo(ratio, ratio >= std::exp2(-8) ? 8 : 2);
+    case Scale::Split4Then2:
+      return roundUpTo(ratio, ratio >= std::exp2(-4) ? 16 : 4);
   }
   return ratio;
 }
@@ -119,7 +129,8 @@ struct TileShape {
   bool symmetric = false;  // no sign bit: levels -(H-1)..H-1
 };
 
-void quantiseTile(const TileShape& shape, std::span<float> x, Rounding rounding, std::uint64_t salt, std::size_t index) {
+void quantiseTile(const TileShape& shape, std::span<float> x, Rounding rounding, std::uint64_t salt,
+                  std::size_t index) {
   const double half = 1 << (shape.bits - 1);
   std::vector<double> steps;
   std::vector<bool> flipped;
@@ -132,7 +143,8 @@ void quantiseTile(const TileShape& shape, std::span<float> x, Rounding rounding,
       low = std::max(low, -static_cast<double>(v));
     }
     flipped.push_back(low > high);
-    const double step = std::max(std::max(high, low) / (shape.symmetric ? half - 1 : half), std::min(high, low) / (half - 1));
+    const double step =
+        std::max(std::max(high, low) / (shape.symmetric ? half - 1 : half), std::min(high, low) / (half - 1));
     steps.push_back(step);
     scale = std::max(scale, step);
   }
@@ -171,7 +183,8 @@ Quantiser shipped(int bits) {
   };
 }
 
-// ---- Measures -------------------------------------------------------------------------------------------------------------------
+// ---- Measures
+// -------------------------------------------------------------------------------------------------------------------
 
 struct Figures {
   double wireBits = 0;    // an element of a contribution
@@ -180,7 +193,8 @@ struct Figures {
   double worstLayer = 0;  // largest NMSE of a layer, one quantisation
 };
 
-double ratioOfSquares(const std::vector<double>& error, const std::vector<double>& reference, std::size_t from, std::size_t count) {
+double ratioOfSquares(const std::vector<double>& error, const std::vector<double>& reference, std::size_t from,
+                      std::size_t count) {
   double e = 0;
   double r = 0;
   for (std::size_t i = from; i < from + count; ++i) {
@@ -215,7 +229,8 @@ Figures measure(const Set& set, const Quantiser& quantise, Rounding rounding) {
   for (std::size_t i = 0; i < n; ++i) full[i] = sum[i] - exact[i];
   f.one = ratioOfSquares(one, exact, 0, n);
   f.full = ratioOfSquares(full, exact, 0, n);
-  for (const Layer& layer : set.layers) f.worstLayer = std::max(f.worstLayer, ratioOfSquares(one, exact, layer.offset, layer.count));
+  for (const Layer& layer : set.layers)
+    f.worstLayer = std::max(f.worstLayer, ratioOfSquares(one, exact, layer.offset, layer.count));
   return f;
 }
 
@@ -236,7 +251,8 @@ void table(const std::vector<Set>& sets, const std::vector<Scheme>& schemes, Rou
     for (std::size_t i = 0; i < sets.size(); ++i) {
       const Figures f = measure(sets[i], scheme.quantise, rounding);
       if (base.size() < sets.size()) base.push_back(f);
-      std::printf(" %.2f, %.2e (%.2fx), %.2e (%.2fx), %.3g |", f.wireBits, f.one, f.one / base[i].one, f.full, f.full / base[i].full, f.worstLayer);
+      std::printf(" %.2f, %.2e (%.2fx), %.2e (%.2fx), %.3g |", f.wireBits, f.one, f.one / base[i].one, f.full,
+                  f.full / base[i].full, f.worstLayer);
     }
     std::printf("\n");
     std::fflush(stdout);
@@ -248,7 +264,8 @@ void table(const std::vector<Set>& sets, const std::vector<Scheme>& schemes, Rou
 int main(int argc, char** argv) {
   if (argc < 2) return std::fprintf(stderr, "usage: codec_study GRADIENTS_DIR [PLOT.svg]\n"), 2;
   std::vector<Set> sets;
-  for (const char* name : {"transformer/step0005", "transformer/step0400", "convnet/step0005", "convnet/step0300", "embedding/step0100"}) {
+  for (const char* name :
+       {"transformer/step0005", "transformer/step0400", "convnet/step0005", "convnet/step0300", "embedding/step0100"}) {
     sets.push_back(loadSet(argv[1], name));
     if (sets.back().ranks.empty()) return std::fprintf(stderr, "no %s in %s\n", name, argv[1]), 2;
   }
