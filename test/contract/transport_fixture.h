@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -75,12 +77,13 @@ class Waiter : public Completion {
   std::atomic<int> times_{0};
 };
 
+/// Bytes that depend on their position and on `seed`.
 inline std::vector<std::byte> pattern(std::size_t bytes, std::uint64_t seed) {
   std::vector<std::byte> data(bytes);
   std::uint64_t x = seed * 0x9e3779b97f4a7c15 + 1;
-  for (std::byte& b : data) {
+  for (std::size_t at = 0; at < bytes; at += sizeof x) {
     x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-    b = static_cast<std::byte>(x >> 32);
+    std::memcpy(data.data() + at, &x, std::min(sizeof x, bytes - at));
   }
   return data;
 }
