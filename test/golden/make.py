@@ -3,6 +3,7 @@
 
   make.py            writes f32.golden, f16.golden and bf16.golden beside itself
   make.py --check    exit status 1 if they are not what it would write
+  make.py --corpus   writes the seeds of test/fuzz/tile_fuzz.cc instead
 
 A golden file is a list of byte strings, each a little-endian u32 length, then the bytes: six input buffers, then cases:
   spec      11 x u32: bits, 0 nearest / 1 stochastic, key low, key high, first low, first high,
@@ -327,7 +328,26 @@ def golden(dtype):
     return out
 
 
+def corpus(folder):
+    """One small payload of every dtype and form with different tiles; tile_fuzz.cc says what precedes it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for code, dtype in enumerate((F32, F16, BF16)):
+        raw = inputs(dtype, random.Random(dtype.name))
+        for bits in (1, 3, 4, 8):
+            form, payload = encode(dtype, bits, NEAREST, 0, 0, raw[bits % 2])
+            (folder / f"{dtype.name}-{bits}").write_bytes(struct.pack("<BBH", code, form, COUNT) + payload)
+        size = 3 * TILE * dtype.size
+        mixed = (raw[0][:size // 3] + bytes(size // 3) + raw[2][:size // 3]) * 2
+        form, payload = encode(dtype, 4, NEAREST, 0, 0, mixed + raw[0][:20])
+        (folder / f"{dtype.name}-mixed").write_bytes(
+            struct.pack("<BBH", code, form, len(mixed + raw[0][:20]) // dtype.size) + payload)
+        (folder / f"{dtype.name}-raw").write_bytes(struct.pack("<BBH", code, RAW, 9) + raw[2][:9 * dtype.size])
+        (folder / f"{dtype.name}-zero").write_bytes(struct.pack("<BBH", code, ZERO, 600))
+
+
 def main():
+    if sys.argv[1:] == ["--corpus"]:
+        return corpus(pathlib.Path(__file__).resolve().parent.parent / "fuzz/corpus/tile_fuzz")
     stale = False
     for dtype in (F32, F16, BF16):
         path = pathlib.Path(__file__).with_name(dtype.name + ".golden")
