@@ -13,7 +13,7 @@ FUZZ_SECONDS ?= 60
 PACKAGES := g++ cmake ninja-build pkg-config ccache python3 iproute2 libhwy-dev libxxhash-dev libgtest-dev \
   libbenchmark-dev libcli11-dev nlohmann-json3-dev
 ARM_PACKAGES := g++-aarch64-linux-gnu qemu-user googletest
-BENCH_PACKAGES := iperf3
+BENCH_PACKAGES := iperf3 openmpi-bin libopenmpi-dev
 CLANG_PACKAGES := clang libclang-rt-14-dev
 LINT_PACKAGES := clang-format clang-tidy $(CLANG_PACKAGES)
 

@@ -16,8 +16,8 @@ namespace cgx::tool {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kEagerPolls =
-    2000;  // polls that only give up the time slice; then it is a long operation, and sleeping costs nothing
+// Polls that only give up the time slice; then it is a long operation, and the plugin's workers need the core.
+constexpr int kEagerPolls = 300;
 constexpr auto kPollPause = std::chrono::microseconds(20);
 constexpr auto kLookAround =
     std::chrono::milliseconds(100);  // how often a waiting rank looks whether another has failed
