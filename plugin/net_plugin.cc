@@ -20,8 +20,6 @@ struct ListenComm {
   std::unique_ptr<transport::Listener> listener;
 };
 
-constexpr std::uint64_t kNoContext = 0;  // v6-v10
-
 // What regMr gives out: host memory needs no registration, but NCCL deregisters only handles that are not NULL.
 int registered;
 

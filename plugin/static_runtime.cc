@@ -2,8 +2,9 @@
 #include "plugin/host.h"
 
 namespace __gnu_cxx {
-void __freeres();  // libstdc++'s own, for leak checkers: frees its reserve of 70 KiB for exceptions without memory
-}
+// libstdc++'s own, for leak checkers: frees its reserve of 70 KiB for exceptions without memory.
+void __freeres();  // NOLINT(readability-identifier-naming)
+}  // namespace __gnu_cxx
 
 namespace cgx::plugin {
 

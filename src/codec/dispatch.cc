@@ -88,8 +88,8 @@ struct Available {
 }  // namespace
 
 std::span<const Kernels* const> targets() noexcept {
-  static const Available available;
-  return {available.kernels.data(), available.count};
+  static const Available kAvailable;
+  return {kAvailable.kernels.data(), kAvailable.count};
 }
 
 Result<const Kernels*> select(std::string_view simd) {

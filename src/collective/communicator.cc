@@ -15,7 +15,6 @@ class MeshCommunicator final : public Communicator {
   MeshCommunicator(WorkerPool::Lease workers, EngineOptions options, Mesh mesh)
       : workers_(std::move(workers)),
         kernels_(options.kernels),
-        rank_(options.rank),
         engine_(std::move(options), std::move(mesh.connections)) {}
   ~MeshCommunicator() override { close(); }
 
@@ -122,7 +121,6 @@ class MeshCommunicator final : public Communicator {
   // The pool outlives the engine: declared before it.
   WorkerPool::Lease workers_;
   const codec::Kernels* kernels_;
-  const int rank_;
   Regions regions_;
   mutable Engine engine_;
 };

@@ -18,7 +18,7 @@ namespace {
 // After this much from one stream the others of the loop get their turn.
 constexpr std::size_t kTurnBytes = 4 << 20;
 
-constexpr auto typeOf = [](const wire::Frame& frame) { return static_cast<wire::FrameType>(frame.type); };
+constexpr wire::FrameType typeOf(const wire::Frame& frame) { return static_cast<wire::FrameType>(frame.type); }
 
 std::string describe(const wire::Frame& frame) {
   return "type " + std::to_string(frame.type) + ", receive " + std::to_string(frame.receive) + ", length " +
