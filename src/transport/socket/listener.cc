@@ -66,6 +66,7 @@ class SocketListener::Guest final : public Source {
   Guest(SocketListener& host, Fd fd, Clock::time_point end)
       : host_(host),
         fd_(std::move(fd)),
+        number_(fd_.get()),
         peer_(peerAddress(fd_.get()).text()),
         handshake_(host.nonce_, host.role_),
         end_(end) {}
@@ -81,9 +82,8 @@ class SocketListener::Guest final : public Source {
     if (now > end_) host_.guestDone(*this, Status(Code::Timeout, "it said nothing that makes sense in time"));
   }
   Status start() { return host_.loop_.add(*this, fd_.get()); }
-  void remove() noexcept {
-    if (fd_.valid()) host_.loop_.remove(*this, fd_.get());
-  }
+  /// Waits for a call that is running.
+  void remove() noexcept { host_.loop_.remove(*this, number_); }
   Fd takeFd() noexcept { return std::move(fd_); }
   const std::string& peer() const noexcept { return peer_; }
   const AcceptHandshake& handshake() const noexcept { return handshake_; }
@@ -91,6 +91,7 @@ class SocketListener::Guest final : public Source {
  private:
   SocketListener& host_;
   Fd fd_;
+  const int number_;  // of fd_, also after it was taken
   std::string peer_;
   AcceptHandshake handshake_;
   Clock::time_point end_;

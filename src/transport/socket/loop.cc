@@ -96,7 +96,12 @@ Status Loop::add(Source& source, int fd) {
 
 void Loop::remove(Source& source, int fd) noexcept {
   std::unique_lock lock(mutex_);
-  if (source.slot_ == Source::kNoSlot) return;
+  if (source.slot_ != Source::kNoSlot) unregister(source, fd);
+  // Also when it has removed itself: its call may still be running.
+  if (!isOwnThread()) left_.wait(lock, [&] { return current_ != &source; });
+}
+
+void Loop::unregister(Source& source, int fd) noexcept {
   (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
   Entry& entry = entries_[source.slot_];
   entry.source = nullptr;
@@ -112,7 +117,6 @@ void Loop::remove(Source& source, int fd) noexcept {
     source.kicked_ = false;
     --kickedCount_;
   }
-  if (!isOwnThread()) left_.wait(lock, [&] { return current_ != &source; });
 }
 
 void Loop::kick(Source& source) noexcept {

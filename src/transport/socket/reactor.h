@@ -53,7 +53,7 @@ class Loop {
   /// From any thread. `fd` stays open until remove.
   Status add(Source& source, int fd);
   /// After it returns the loop does not touch `source` any more; waits for a call that is running, unless called from
-  /// inside it. The descriptor must still be open. Does nothing for a source that was not added.
+  /// inside it. The descriptor must still be open, unless the source was removed before.
   void remove(Source& source, int fd) noexcept;
   /// Makes the loop call resumed() soon. Cheap when a kick is already pending.
   void kick(Source& source) noexcept;
@@ -73,6 +73,7 @@ class Loop {
   template <class Call>
   void visit(std::unique_lock<std::mutex>& lock, Source& source, Call call) noexcept;
   void enqueue(Source& source) noexcept;
+  void unregister(Source& source, int fd) noexcept;
   void drainWake() noexcept;
 
   Fd epoll_;
