@@ -24,25 +24,37 @@ NetComm::NetComm(Host& host, Side side, std::unique_ptr<transport::Connection> l
   }
 }
 
-NetComm::~NetComm() { link_->close({}); }
+NetComm::~NetComm() { closeLink({}); }
+
+void NetComm::closeLink(const Status& why) noexcept {
+  const std::lock_guard lock(closing_);
+  link_->close(why);
+}
 
 Answer NetComm::send(std::span<const std::byte> data, int tag, void** out) {
   Request* request = requests_.take();
   if (request == nullptr) return {};
-  request->messages = 1;
-  request->bytes = data.size();
-  request->state.store(State::Posted, std::memory_order_relaxed);
+  prepare(*request, std::array{data});
   return post(*request, link_->send(data, tag, transport::Priority::Normal, *request), out);
 }
 
 Answer NetComm::receive(std::span<const transport::Slot> slots, void** out) {
   Request* request = requests_.take();
   if (request == nullptr) return {};
-  request->messages = static_cast<int>(slots.size());
-  request->bytes = 0;
-  for (const transport::Slot& slot : slots) request->bytes += slot.data.size();
-  request->state.store(State::Posted, std::memory_order_relaxed);
+  std::array<std::span<const std::byte>, transport::kMaxGroup> memory;
+  std::transform(slots.begin(), slots.end(), memory.begin(), [](const transport::Slot& slot) { return slot.data; });
+  prepare(*request, std::span(memory).first(slots.size()));
   return post(*request, link_->recv(slots, *request), out);
+}
+
+// Posted before the transport has it, so that a deregistration beside us either sees the request or comes before it.
+void NetComm::prepare(Request& request, std::span<const std::span<const std::byte>> memory) {
+  const std::lock_guard lock(memoryMutex_);
+  std::copy(memory.begin(), memory.end(), request.memory.begin());
+  request.messages = static_cast<int>(memory.size());
+  request.bytes = 0;
+  for (const auto& part : memory) request.bytes += part.size();
+  request.state.store(State::Posted, std::memory_order_relaxed);
 }
 
 Answer NetComm::post(Request& request, const Status& posted, void** out) {
@@ -51,6 +63,7 @@ Answer NetComm::post(Request& request, const Status& posted, void** out) {
     *out = requests_.token(request);
     return {};
   }
+  request.state.store(State::Done, std::memory_order_relaxed);
   requests_.give(request);
   if (posted.isPending()) return {};
   noteFailure(posted);
@@ -116,7 +129,7 @@ Answer NetComm::wait(Request& request) {
   if (settings.opTimeout > 0 && age.count() > settings.opTimeout) {
     Status late(Code::Timeout, waiting(now) + "; CGX_OP_TIMEOUT has passed");
     noteFailure(late);
-    link_->close(late);
+    closeLink(late);
     return failure();
   }
   if (side_ == Side::Recv && settings.lateWarn > 0 && age.count() > settings.lateWarn &&
@@ -125,6 +138,44 @@ Answer NetComm::wait(Request& request) {
     CGX_LOG(Warn, Net, "irecv, peer %s: %s; still waiting", link_->peer().c_str(), waiting(now).c_str());
   }
   return {};
+}
+
+void* NetComm::registerMemory(std::span<const std::byte> memory) {
+  const std::lock_guard lock(memoryMutex_);
+  regions_.emplace(lastRegion_ + 1, memory);
+  return reinterpret_cast<void*>(++lastRegion_);
+}
+
+bool NetComm::deregisterMemory(void* handle) {
+  int outstanding = 0;
+  {
+    const std::lock_guard lock(memoryMutex_);
+    const auto region = regions_.find(reinterpret_cast<std::uintptr_t>(handle));
+    if (region == regions_.end()) return false;
+    const std::span<const std::byte> gone = region->second;
+    regions_.erase(region);
+    for (const Request& request : requests_) outstanding += losesMemory(request, gone) ? 1 : 0;
+  }
+  if (outstanding > 0) {
+    const Status why = Status::invalid("memory was deregistered with " + std::to_string(outstanding) +
+                                       " request(s) on it outstanding");
+    noteFailure(why);
+    closeLink(why);  // the only way to take a request back
+  }
+  return true;
+}
+
+bool NetComm::losesMemory(const Request& request, std::span<const std::byte> gone) const {
+  if (request.state.load(std::memory_order_acquire) != State::Posted) return false;
+  const auto end = [](std::span<const std::byte> s) { return s.data() + s.size(); };
+  for (const auto& part : std::span(request.memory).first(static_cast<std::size_t>(request.messages))) {
+    if (part.empty() || part.data() >= end(gone) || gone.data() >= end(part)) continue;
+    const bool covered = std::any_of(regions_.begin(), regions_.end(), [&](const auto& other) {
+      return other.second.data() <= part.data() && end(part) <= end(other.second);
+    });
+    if (!covered) return true;
+  }
+  return false;
 }
 
 std::string NetComm::waiting(Clock::time_point now) const {

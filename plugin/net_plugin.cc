@@ -20,9 +20,6 @@ struct ListenComm {
   std::unique_ptr<transport::Listener> listener;
 };
 
-// What regMr gives out: host memory needs no registration, but NCCL deregisters only handles that are not NULL.
-int registered;
-
 std::uint64_t contextOf(void* ctx) { return reinterpret_cast<std::uintptr_t>(ctx); }
 
 Answer checkContext(Host& host, void* ctx) {
@@ -183,14 +180,15 @@ ncclResult_t closeListen(void* listenComm) noexcept {
 // ---- memory
 
 template <class Size>
-ncclResult_t regMr(void* comm, void*, Size size, int type, void** mhandle) noexcept {
+ncclResult_t regMr(void* comm, void* data, Size size, int type, void** mhandle) noexcept {
   return guard("regMr", [&]() -> Answer {
     if (comm == nullptr || mhandle == nullptr) return Answer::badArgument("no communicator or no place for the handle");
     *mhandle = nullptr;
     if (!validSize(size)) return Answer::badArgument("size " + std::to_string(size) + " is out of range");
     if (type != NCCL_PTR_HOST)
       return Answer::badArgument("memory of type " + std::to_string(type) + "; only host memory (1) is supported");
-    *mhandle = &registered;
+    *mhandle = static_cast<NetComm*>(comm)->registerMemory(
+        {static_cast<const std::byte*>(data), static_cast<std::size_t>(size)});
     return {};
   });
 }
@@ -202,10 +200,11 @@ ncclResult_t regMrDmaBuf(void*, void*, std::size_t, int, std::uint64_t, int, voi
   });
 }
 
-ncclResult_t deregMr(void*, void* mhandle) noexcept {
+ncclResult_t deregMr(void* comm, void* mhandle) noexcept {
   return guard("deregMr", [&]() -> Answer {
-    if (mhandle != nullptr && mhandle != &registered)
-      return Answer::badArgument("a memory handle that regMr did not give");
+    if (mhandle == nullptr) return {};
+    if (comm == nullptr || !static_cast<NetComm*>(comm)->deregisterMemory(mhandle))
+      return Answer::badArgument("a memory handle that regMr of this communicator did not give");
     return {};
   });
 }

@@ -365,6 +365,42 @@ TEST_F(NetLogic, MemoryOfAnyShapeRegistersAndOtherKindsAreRefused) {
   disconnect();
 }
 
+// NCCL frees its buffers between deregMr and close, at an abort with requests in flight.
+TEST_F(NetLogic, DeregisteringMemoryUnderARequestFailsTheCommunicator) {
+  connect();
+  void* handle = nullptr;
+  ASSERT_EQ(net_->regMr(recv_, buffer_, sizeof buffer_, NCCL_PTR_HOST, &handle), ncclSuccess);
+  void* waiting = post(8);
+  EXPECT_EQ(net_->table->deregMr(recv_, handle), ncclSuccess);
+  int done = 0;
+  EXPECT_EQ(net_->table->test(waiting, &done, nullptr), ncclInvalidUsage);
+  void* request = nullptr;
+  EXPECT_EQ(net_->irecv(recv_, {{buffer_, 8}}, {0}, &request), ncclInvalidUsage);
+  EXPECT_EQ(net_->isend(send_, buffer_, 8, 0, &request), ncclRemoteError);
+  EXPECT_EQ(net_->table->deregMr(recv_, handle), ncclInvalidArgument) << "it is gone";
+  disconnect();
+}
+
+TEST_F(NetLogic, DeregisteringOtherMemoryDisturbsNothing) {
+  connect();
+  std::array<void*, 4> handles{};
+  ASSERT_EQ(net_->regMr(send_, buffer_, 1000, NCCL_PTR_HOST, &handles[0]), ncclSuccess);
+  ASSERT_EQ(net_->regMr(send_, buffer_, sizeof buffer_, NCCL_PTR_HOST, &handles[1]), ncclSuccess);
+  ASSERT_EQ(net_->regMr(send_, buffer_ + 64, 64, NCCL_PTR_HOST, &handles[2]), ncclSuccess);
+  ASSERT_EQ(net_->regMr(recv_, buffer_, 1000, NCCL_PTR_HOST, &handles[3]), ncclSuccess);
+  void* sent = send(64);
+  EXPECT_EQ(net_->table->deregMr(send_, handles[2]), ncclSuccess) << "beside the request's";
+  EXPECT_EQ(net_->table->deregMr(send_, handles[0]), ncclSuccess) << "another registration covers the request";
+  EXPECT_TRUE(net_->wait(post(64)));
+  EXPECT_TRUE(net_->wait(sent));
+  EXPECT_EQ(net_->table->deregMr(send_, handles[1]), ncclSuccess) << "the request is done";
+  EXPECT_EQ(net_->table->deregMr(recv_, handles[3]), ncclSuccess);
+  sent = send(8);
+  EXPECT_TRUE(net_->wait(post(8)));
+  EXPECT_TRUE(net_->wait(sent));
+  disconnect();
+}
+
 TEST_F(NetLogic, WrongArgumentsAreErrorsAndLeaveTheCommunicatorUsable) {
   connect();
   void* request = nullptr;
