@@ -68,7 +68,8 @@ enum class Priority : std::uint8_t { Normal, High };
 /// fails both ends with Code::Invalid naming both sizes.
 ///
 /// Threads: send, recv and status may be called from any thread; close and the destructor from one, once.
-/// Errors are sticky: after the first, every post returns it and every outstanding completion has been told.
+/// Errors are sticky: after the first, every post returns it and every outstanding completion is told at once, by the
+/// thread that found the error; who must know that none is still to come calls close.
 class Connection {
  public:
   Connection() = default;

@@ -65,6 +65,7 @@ class SocketListener::Guest final : public Source {
  public:
   Guest(SocketListener& host, Fd fd, Clock::time_point end)
       : host_(host),
+        loop_(host.loop_),
         fd_(std::move(fd)),
         number_(fd_.get()),
         peer_(peerAddress(fd_.get()).text()),
@@ -81,15 +82,16 @@ class SocketListener::Guest final : public Source {
   void tick(Clock::time_point now) noexcept override {
     if (now > end_) host_.guestDone(*this, Status(Code::Timeout, "it said nothing that makes sense in time"));
   }
-  Status start() { return host_.loop_.add(*this, fd_.get()); }
+  Status start() { return loop_.add(*this, fd_.get()); }
   /// Waits for a call that is running.
-  void remove() noexcept { host_.loop_.remove(*this, number_); }
+  void remove() noexcept { loop_.remove(*this, number_); }
   Fd takeFd() noexcept { return std::move(fd_); }
   const std::string& peer() const noexcept { return peer_; }
   const AcceptHandshake& handshake() const noexcept { return handshake_; }
 
  private:
   SocketListener& host_;
+  Loop& loop_;  // once forgotten by its host a guest must not look at it again
   Fd fd_;
   const int number_;  // of fd_, also after it was taken
   std::string peer_;
