@@ -20,8 +20,8 @@ class Told {
   void add(Completion* completion) noexcept {
     if (completion != nullptr) list_[count_++] = completion;
   }
-  /// One more add() may follow.
-  bool nearlyFull() const noexcept { return count_ + 1 >= list_.size(); }
+  /// Fewer than `more` further ones fit.
+  bool lacksRoom(std::size_t more) const noexcept { return count_ + more > list_.size(); }
   bool empty() const noexcept { return count_ == 0; }
   void tell(const Status& status) noexcept {
     for (std::size_t i = 0; i < count_; ++i) list_[i]->done(list_[i], status);
@@ -29,7 +29,7 @@ class Told {
   }
 
  private:
-  std::array<Completion*, 32> list_;
+  std::array<Completion*, 64> list_;
   std::size_t count_ = 0;
 };
 

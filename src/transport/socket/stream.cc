@@ -75,7 +75,7 @@ Stream::Pumped Stream::write(std::size_t budgetBytes, Told& told) noexcept {
     wrote_.store(true, std::memory_order_relaxed);  // read by tick(), which minds no delay
     spent += static_cast<std::size_t>(n);
     outbox_.advance(static_cast<std::size_t>(n), [&](const Chunk& chunk) { told.add(exchange_.written(chunk)); });
-    if (spent >= budgetBytes || told.nearlyFull()) return Pumped::Budget;
+    if (spent >= budgetBytes || told.lacksRoom(Outbox::kFrames)) return Pumped::Budget;
   }
 }
 

@@ -98,7 +98,7 @@ StreamReader::Parse StreamReader::parse(Exchange& exchange, Told& told) {
       begin_ += n;
       if (payloadDone_ < frame_.length) return Parse::NeedBytes;
       if (!finishData(exchange, told)) return Parse::Stop;
-      if (told.nearlyFull()) return Parse::TellFirst;
+      if (told.lacksRoom(1)) return Parse::TellFirst;
     } else if (inFrame_) {
       if (available() < frame_.length) return Parse::NeedBytes;
       const std::span payload(inbox_.data() + begin_, frame_.length);
