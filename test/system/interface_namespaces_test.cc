@@ -1,0 +1,284 @@
+// Interface selection and dialing on hosts made of network namespaces: several NICs, IPv6, link-local, routers, cables
+// pulled. Needs root and the ip command; skipped otherwise, with the reason.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+#include "cgx/wire_link.h"
+#include "contract/transport_fixture.h"
+#include "transport/handshake.h"
+
+namespace cgx::transport {
+namespace {
+
+bool shell(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
+
+/// A network namespace with a name of its own, deleted at the end.
+class Host {
+ public:
+  explicit Host(const std::string& letter) : name_("cgx" + std::to_string(::getpid()) + letter) {
+    EXPECT_TRUE(shell("ip netns add " + name_));
+    ip("link set lo up");
+  }
+  ~Host() { shell("ip netns del " + name_); }
+  void ip(const std::string& arguments) const { EXPECT_TRUE(shell("ip -n " + name_ + " " + arguments)) << arguments; }
+  void address(const std::string& device, const std::string& cidr) const {
+    ip("addr add " + cidr + " dev " + device + (cidr.find(':') != std::string::npos ? " nodad" : ""));
+    ip("link set " + device + " up");
+  }
+  void sysctl(const std::string& setting) const {
+    EXPECT_TRUE(shell("ip netns exec " + name_ + " sysctl -w " + setting)) << setting;
+  }
+  /// Runs `body` in a process in this namespace; its result is the exit status, its words go to standard error.
+  pid_t start(const std::function<bool()>& body) const {
+    const pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    const int fd = ::open(("/run/netns/" + name_).c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || ::setns(fd, CLONE_NEWNET) != 0) ::_exit(3);
+    ::_exit(body() ? 0 : 1);
+  }
+  static bool succeeded(pid_t pid) {
+    int status = -1;
+    return ::waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+  /// The kernel reports a new state of a link with up to a second's delay.
+  void await(const std::string& device, const std::string& state) const {
+    bool seen = false;
+    for (const auto end = Clock::now() + seconds(5); !seen && Clock::now() < end;) {
+      seen = shell("ip -n " + name_ + " -br link show " + device + " | grep -qw " + state);
+      if (!seen) std::this_thread::sleep_for(milliseconds(20));
+    }
+    EXPECT_TRUE(seen) << device << " does not become " << state;
+  }
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_;
+};
+
+void cable(const Host& a, const std::string& atA, const Host& b, const std::string& atB) {
+  EXPECT_TRUE(
+      shell("ip link add " + atA + " netns " + a.name() + " type veth peer name " + atB + " netns " + b.name()));
+}
+
+Settings settingsFor(const std::string& ifname) {
+  Settings settings;
+  settings.ifname = ifname;
+  settings.connectTimeout = 10;
+  return settings;
+}
+
+bool fails(const std::string& why) {
+  std::fprintf(stderr, "%s\n", why.c_str());
+  return false;
+}
+
+struct Talk {
+  std::string listenOn, dialFrom;  // CGX_SOCKET_IFNAME of the two
+  std::string expectedSource;      // what the listener must see as the dialer's address
+  std::size_t bytes = 1 << 20;
+  std::function<void()> between;  // in the test's process, after the first megabyte
+};
+
+/// One message from `dialer` to `listener`.
+bool talk(const Host& listener, const Host& dialer, const Talk& plan) {
+  int pipe[2];
+  if (::pipe(pipe) != 0) return false;
+  const pid_t first = listener.start([&] {
+    auto transport = createSocket(settingsFor(plan.listenOn));
+    if (!transport.ok()) return fails(transport.status().text());
+    auto door = transport.value()->listen(0, Role::Net);
+    if (!door.ok()) return fails(door.status().text());
+    if (::write(pipe[1], door.value()->handle().data(), kHandleBytes) != kHandleBytes) return false;
+    std::unique_ptr<Connection> connection;
+    for (const auto end = Clock::now() + seconds(15); !connection && Clock::now() < end;) {
+      if (auto accepted = door.value()->accept(); accepted.ok()) connection = std::move(accepted).value();
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    if (!connection) return fails("nobody came");
+    if (connection->peer().find(plan.expectedSource) == std::string::npos)
+      return fails("dialed from " + connection->peer());
+    std::vector<std::byte> room(plan.bytes);
+    Waiter got;
+    const Slot slot{room, 0};
+    if (!connection->recv({&slot, 1}, got).ok() || !got.wait(seconds(30))) return fails("nothing came");
+    return got.status().ok() ? room == pattern(plan.bytes, 1) : fails(got.status().text());
+  });
+  const pid_t second = dialer.start([&] {
+    auto transport = createSocket(settingsFor(plan.dialFrom));
+    if (!transport.ok()) return fails(transport.status().text());
+    Handle handle;
+    if (::read(pipe[0], handle.data(), handle.size()) != static_cast<ssize_t>(handle.size())) return false;
+    auto connector = transport.value()->connect(0, handle, {});
+    if (!connector.ok()) return fails(connector.status().text());
+    Status status = Status::pending();
+    while (status.isPending()) {
+      status = connector.value()->progress();
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    if (!status.ok()) return fails(status.text());
+    auto connection = connector.value()->take();
+    const auto data = pattern(plan.bytes, 1);
+    Waiter sent;
+    if (!connection->send(data, 0, Priority::Normal, sent).ok() || !sent.wait(seconds(30)))
+      return fails("send did not end");
+    return sent.status().ok() || fails(sent.status().text());
+  });
+  ::close(pipe[1]);
+  if (plan.between) plan.between();
+  const bool heard = Host::succeeded(first), said = Host::succeeded(second);
+  ::close(pipe[0]);
+  return heard && said;
+}
+
+/// The devices that a host's transport has, joined by spaces.
+void expectDevices(const Host& host, const std::string& ifname, const std::string& expected) {
+  EXPECT_TRUE(Host::succeeded(host.start([&] {
+    auto transport = createSocket(settingsFor(ifname));
+    if (!transport.ok()) return fails(transport.status().text());
+    std::string names;
+    for (const Device& device : transport.value()->devices()) names += (names.empty() ? "" : " ") + device.name;
+    return names == expected || fails("has " + names + ", not " + expected);
+  })));
+}
+
+class Namespaces : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make network namespaces";
+    if (!shell("ip netns add cgxprobe"))
+      GTEST_SKIP() << "needs the ip command and the right to make network namespaces";
+    shell("ip netns del cgxprobe");
+    a_ = std::make_unique<Host>("a");
+    b_ = std::make_unique<Host>("b");
+    cable(*a_, "eth0", *b_, "eth0");
+  }
+  std::unique_ptr<Host> a_, b_;
+};
+
+TEST_F(Namespaces, DialFromTheAddressOfTheChosenDeviceWithTwoInOneSubnet) {
+  cable(*a_, "eth1", *b_, "eth1");
+  for (const auto& [host, last] : {std::pair{a_.get(), "1"}, {b_.get(), "2"}}) {
+    host->address("eth0", std::string("10.77.0.") + last + "/24");
+    host->address("eth1", std::string("10.77.0.1") + last + "/24");
+  }
+  for (const auto* host : {a_.get(), b_.get()}) host->await("eth0", "UP"), host->await("eth1", "UP");
+  EXPECT_TRUE(talk(*a_, *b_, {"=eth0", "=eth0", "10.77.0.2:", 1 << 20, {}}));
+  EXPECT_TRUE(talk(*a_, *b_, {"=eth1", "=eth1", "10.77.0.12:", 1 << 20, {}}));
+  EXPECT_TRUE(talk(*a_, *b_, {"=eth0", "=eth1", "10.77.0.12:", 1 << 20, {}}));
+}
+
+TEST_F(Namespaces, WorkWithIpv4OnlyIpv6OnlyAndLinkLocalOnly) {
+  a_->sysctl("net.ipv6.conf.all.disable_ipv6=1");
+  b_->sysctl("net.ipv6.conf.all.disable_ipv6=1");
+  a_->address("eth0", "10.77.0.1/24");
+  b_->address("eth0", "10.77.0.2/24");
+  a_->await("eth0", "UP"), b_->await("eth0", "UP");
+  EXPECT_TRUE(talk(*a_, *b_, {"", "", "10.77.0.2:", 1 << 20, {}}));
+  for (const auto* host : {a_.get(), b_.get()}) {
+    host->ip("addr flush dev eth0");
+    host->ip("link set eth0 down");
+    host->sysctl("net.ipv6.conf.all.disable_ipv6=0");
+    host->sysctl("net.ipv6.conf.eth0.accept_dad=0");
+    host->ip("link set eth0 up");
+  }
+  a_->await("eth0", "UP"), b_->await("eth0", "UP");
+  EXPECT_TRUE(talk(*a_, *b_, {"eth0", "eth0", "[fe80::", 1 << 20, {}}));
+  a_->address("eth0", "fd00:77::1/64");
+  b_->address("eth0", "fd00:77::2/64");
+  EXPECT_TRUE(talk(*a_, *b_, {"", "", "[fd00:77::2]:", 1 << 20, {}}));
+}
+
+TEST_F(Namespaces, CrossARouterBetweenSubnets) {
+  Host router("r");
+  cable(*a_, "eth1", router, "r0");
+  cable(*b_, "eth1", router, "r1");
+  a_->address("eth1", "10.1.0.1/26"), router.address("r0", "10.1.0.2/26");
+  b_->address("eth1", "10.2.0.1/26"), router.address("r1", "10.2.0.2/26");
+  router.sysctl("net.ipv4.ip_forward=1");
+  a_->ip("route add default via 10.1.0.2");
+  b_->ip("route add default via 10.2.0.2");
+  a_->await("eth1", "UP"), b_->await("eth1", "UP");
+  EXPECT_TRUE(talk(*a_, *b_, {"", "", "10.2.0.1:", 1 << 20, {}}));
+}
+
+TEST_F(Namespaces, SkipBridgesTunnelsLinkLocalAndDownInterfacesUnlessNamed) {
+  a_->address("eth0", "10.77.0.1/24");
+  b_->ip("link set eth0 up");
+  for (const auto& [name, cidr] :
+       {std::pair{"veth9", ""}, {"docker0", "172.17.0.1/16"}, {"usb0", "169.254.3.1/16"}, {"eth5", "10.5.0.1/24"}}) {
+    cable(*a_, name, *b_, std::string(name) + "p");
+    a_->ip(std::string("link set ") + name + " up");
+    b_->ip(std::string("link set ") + name + "p up");
+    if (*cidr != '\0') a_->address(name, cidr);
+  }
+  b_->ip("link set eth5p down");  // no carrier
+  for (const char* name : {"eth0", "veth9", "docker0", "usb0"}) a_->await(name, "UP");
+  a_->await("eth5", "DOWN");
+  expectDevices(*a_, "", "eth0");
+  expectDevices(*a_, "docker0", "docker0");
+  expectDevices(*a_, "usb,eth0", "eth0 usb0");
+  expectDevices(*a_, "lo", "lo");
+}
+
+TEST_F(Namespaces, HostsWithVeryManyInterfacesAreCapped) {
+  for (int i = 1; i < 40; ++i) {
+    const std::string n = std::to_string(i);
+    cable(*a_, "en" + n, *b_, "en" + n);
+    b_->ip("link set en" + n + " up");
+    a_->address("en" + n, "10.9." + n + ".1/24");
+  }
+  for (int i = 1; i < 40; ++i) a_->await("en" + std::to_string(i), "UP");
+  EXPECT_TRUE(Host::succeeded(a_->start([] {
+    auto transport = createSocket({});
+    return transport.ok() && transport.value()->devices().size() == 32;
+  })));
+}
+
+TEST_F(Namespaces, AShortFlapOfTheLinkIsSurvived) {
+  a_->address("eth0", "10.77.0.1/24");
+  b_->address("eth0", "10.77.0.2/24");
+  a_->await("eth0", "UP"), b_->await("eth0", "UP");
+  EXPECT_TRUE(talk(*a_, *b_, {"", "", "10.77.0.2:", std::size_t{512} << 20, [&] {
+                                std::this_thread::sleep_for(milliseconds(300));
+                                b_->ip("link set eth0 down");
+                                std::this_thread::sleep_for(seconds(1));
+                                b_->ip("link set eth0 up");
+                              }}));
+}
+
+TEST_F(Namespaces, AnUnreachablePeerIsAnErrorWithItsAddressInTime) {
+  b_->address("eth0", "10.77.0.2/24");
+  a_->ip("link set eth0 up");
+  b_->await("eth0", "UP");
+  EXPECT_TRUE(Host::succeeded(b_->start([] {
+    Settings settings = settingsFor("");
+    settings.connectTimeout = 4;
+    auto transport = createSocket(settings);
+    if (!transport.ok()) return fails(transport.status().text());
+    // A valid handle for an address that nobody has.
+    auto here = transport.value()->listen(0, Role::Net);
+    auto fields = std::bit_cast<wire::Handle>(here.value()->handle());
+    fields.address[3] = 99;
+    auto connector = transport.value()->connect(0, encodeHandle(fields), {});
+    const auto begin = Clock::now();
+    Status status = Status::pending();
+    while (status.isPending() && Clock::now() - begin < seconds(10)) {
+      status = connector.value()->progress();
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+    if (!status.failed() || Clock::now() - begin > seconds(6)) return fails("took too long: " + status.text());
+    const bool named = status.text().find("10.77.0.99:") != std::string::npos &&
+                       status.text().find("No route to host") != std::string::npos;
+    return named || fails(status.text());
+  })));
+}
+
+}  // namespace
+}  // namespace cgx::transport
