@@ -26,12 +26,21 @@ namespace cgx::codec::simd {
 namespace HWY_NAMESPACE {
 namespace {
 
+/// Memory that a later tile will be written to, or added to, starts on its way. From DRAM this is worth a third to a
+/// half; the codes themselves are few and in order.
+template <class Type>
+HWY_INLINE void expect(const Type* to, std::size_t elements) {
+  for (std::size_t i = 0; i < elements; i += kCacheLine / sizeof(Type)) __builtin_prefetch(to + i);
+}
+
 template <DType T, class Sink>
 HWY_NOINLINE void takeAll(const Payload& payload, std::size_t count, typename Sink::Type* out) {
   PayloadReader reader(Contribution{nullptr, payload}, T, count);
   const std::size_t tiles = format::tilesOf(count);
+  constexpr std::size_t kAhead = 4;
   for (std::size_t tile = 0; tile < tiles; ++tile) {
     const std::size_t elements = format::elementsOf(count, tile);
+    if (tile + kAhead < tiles) expect(out + (tile + kAhead) * kTile, format::elementsOf(count, tile + kAhead));
     takeTile<T, Sink>(reader.next(elements), elements, out + tile * kTile);
   }
 }

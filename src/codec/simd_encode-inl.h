@@ -274,6 +274,7 @@ HWY_INLINE void encodeTiles(const EncodeSpec& spec, Source& source, PayloadWrite
       codes[i] = writer.add(plans[i].kind, plans[i].scale);
     }
     for (std::size_t i = 0; i < tiles; ++i) {
+      source.expect(first + kGroup + i);
       if (codes[i] == nullptr) continue;
       const std::uint64_t tile = spec.noise.first / kTile + first + i;
       pack(x[i], plans[i], stochastic ? format::tileNoise(spec.noise.key, tile) : 0, codes[i]);

@@ -27,6 +27,7 @@ constexpr std::size_t kLanes = hn::MaxLanes(F());            // 4, 8 or 16
 constexpr std::size_t kColumns = wire::kTileLanes / kLanes;  // vectors in a row of a tile
 constexpr std::size_t kRow = wire::kTileLanes;
 constexpr std::size_t kRows = wire::kTileRows;
+constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kBuckets = wire::kTileBuckets;
 
 HWY_INLINE VF asF(VU v) { return hn::BitCast(F(), v); }

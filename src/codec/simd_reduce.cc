@@ -60,6 +60,8 @@ class SumSource {
     return sum;
   }
 
+  static void expect(std::size_t) {}
+
   /// Writes the tile's own values. Until it is certain that the payload will not travel raw, these are the exact sums;
   /// then everything up to there is decoded. Usually certain after the first few tiles.
   HWY_INLINE void encoded(std::size_t tile, const float* sum, const PayloadWriter& writer) {
