@@ -43,8 +43,8 @@ Status SocketConnection::send(std::span<const std::byte> data, int tag, Priority
   for (const auto& stream : streams_) {
     if (data.size() > kInlineBytes) {
       stream->pumpLater();
-    } else {
-      stream->pump(kInlineBytes);
+    } else if (stream->pump(kInlineBytes)) {
+      break;  // written, or somebody else is about to
     }
   }
   return {};
@@ -52,7 +52,7 @@ Status SocketConnection::send(std::span<const std::byte> data, int tag, Priority
 
 Status SocketConnection::recv(std::span<const Slot> slots, Completion& completion) {
   Status status = posted(exchange_.postReceive(slots, completion), {});
-  if (status.ok()) streams_[0]->pump(kInlineBytes);
+  if (status.ok()) (void)streams_[0]->pump(kInlineBytes);
   return status;
 }
 

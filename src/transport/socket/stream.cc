@@ -34,10 +34,11 @@ bool Stream::wantsWrite() const noexcept {
   return heartbeatDue_.load() || exchange_.hasWork(index_);
 }
 
-void Stream::pump(std::size_t budgetBytes) noexcept {
+bool Stream::pump(std::size_t budgetBytes) noexcept {
   // Both exchanges of pumping_ are read-modify-write: whoever loses the race has queued its work before, and the
   // winner, whose own exchange comes later in the flag's order, sees that work in wantsWrite().
-  while (wantsWrite() && !pumping_.exchange(true)) {
+  while (wantsWrite()) {
+    if (pumping_.exchange(true)) return true;
     Told told;
     Pumped result;
     {
@@ -48,11 +49,16 @@ void Stream::pump(std::size_t budgetBytes) noexcept {
     (void)pumping_.exchange(false);
     if (result == Pumped::Failed) {
       const Status why = Status::system("write", writeErrno_);
-      return owner_.streamFailed(why, {wire::FrameType::Bye, {}, why.text()});
+      owner_.streamFailed(why, {wire::FrameType::Bye, {}, why.text()});
+      return false;
     }
-    if (result == Pumped::Dead) return;
-    if (result == Pumped::Budget) return loop_.kick(*this);
+    if (result == Pumped::Dead) return false;
+    if (result == Pumped::Budget) {
+      loop_.kick(*this);
+      return true;
+    }
   }
+  return !blocked_.load();
 }
 
 void Stream::pumpOnLoop() noexcept {
@@ -133,6 +139,17 @@ bool Stream::resumed() noexcept {
   return readAgain_ && readMore();
 }
 
+/// What the completions post (the next receive, an answer) is written when all were told, so that it leaves in one
+/// call.
+void Stream::tellReceived(Told& told) noexcept {
+  if (told.empty()) return;
+  const bool held = !pumping_.exchange(true);
+  told.tell({});
+  if (!held) return;
+  (void)pumping_.exchange(false);
+  pump(kTurnBytes);
+}
+
 bool Stream::readMore() noexcept {
   Told told;
   Reading reading;
@@ -142,7 +159,7 @@ bool Stream::readMore() noexcept {
     reading = reader_.step(fd_.get(), toTheEnd_, exchange_, told);
     readEnded_ = reading.what == Reading::What::Ended;
   }
-  told.tell({});
+  tellReceived(told);
   if (reading.announced) owner_.sendsMatched();
   switch (reading.what) {
     case Reading::What::Blocked:

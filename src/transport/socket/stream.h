@@ -35,7 +35,8 @@ class Stream final : public Source {
   /// From here on the loop calls it.
   Status start() { return loop_.add(*this, fd_.get()); }
   /// Writes what there is: `budgetBytes` here, the rest on the loop. Never blocks.
-  void pump(std::size_t budgetBytes) noexcept;
+  /// False: this stream takes nothing now (its socket is full, or it is dead), so another may be better.
+  bool pump(std::size_t budgetBytes) noexcept;
   /// The same on the loop.
   void pumpLater() noexcept {
     if (wantsWrite()) loop_.kick(*this);
@@ -60,6 +61,7 @@ class Stream final : public Source {
   void fill() noexcept;
   ssize_t sendOutbox() noexcept;
   bool readMore() noexcept;
+  void tellReceived(Told& told) noexcept;
   bool wantsWrite() const noexcept;
 
   Owner& owner_;
