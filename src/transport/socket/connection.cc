@@ -34,7 +34,11 @@ Result<std::unique_ptr<Connection>> SocketConnection::create(const Settings& set
   return std::unique_ptr<Connection>(std::move(connection));
 }
 
-SocketConnection::~SocketConnection() { close({}); }
+SocketConnection::~SocketConnection() {
+  close({});
+  // When a completion has closed, the progress thread may still be on its way out of the call that told it.
+  for (const auto& stream : streams_) (void)stream->detach();
+}
 
 Status SocketConnection::send(std::span<const std::byte> data, int tag, Priority priority, Completion& completion) {
   Misfit misfit;
