@@ -48,6 +48,13 @@ class GuardedMemory {
   std::size_t mapped_ = 0;
 };
 
+/// Sanitizers slow the reference down several times: there, suites that sample take every third case.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr std::size_t kSampling = 3;
+#else
+inline constexpr std::size_t kSampling = 1;
+#endif
+
 /// A buffer of elements as bytes; values are rounded to the dtype.
 inline std::vector<std::uint8_t> elementsOf(DType dtype, const std::vector<float>& values) {
   std::vector<std::uint8_t> bytes;
