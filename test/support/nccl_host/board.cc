@@ -1,6 +1,7 @@
 // The shared board: plain atomics over one anonymous shared mapping.
 #include "support/nccl_host/board.h"
 
+#include <execinfo.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -31,7 +32,10 @@ void onFault(int signal, siginfo_t* info, void*) {
     f.seen = true;
     _exit(kFaultExit);
   }
-  ::signal(signal, SIG_DFL);  // not ours: fault again and die of it
+  // Not ours: say where, then fault again and die of it.
+  std::array<void*, 48> frames{};
+  backtrace_symbols_fd(frames.data(), backtrace(frames.data(), static_cast<int>(frames.size())), STDERR_FILENO);
+  ::signal(signal, SIG_DFL);
 }
 
 }  // namespace
@@ -88,6 +92,8 @@ bool Board::allGather(int room, std::span<const int> members, int me, std::uint6
 }
 
 void catchFaults(Board* board, int child) noexcept {
+  std::array<void*, 1> warm{};
+  backtrace(warm.data(), 1);  // loads its library now, not in the handler
   g_board = board;
   g_child = child;
   struct sigaction action {};

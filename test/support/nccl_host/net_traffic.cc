@@ -123,8 +123,9 @@ class NetTrafficRun {
     return TrafficEnd::Done;
   }
 
-  /// Posts what it can and leaves it there.
+  /// Posts what it can and leaves it there. The peer does the same and may be gone already: an error is no finding.
   void postOnly() {
+    aborting_ = true;
     for (int i = 0; i < depth_ * t_.group; ++i) {
       postReceive();
       postSend();
@@ -162,14 +163,15 @@ class NetTrafficRun {
 
   struct Pending {
     void* request = nullptr;
-    int first = 0;  // message (send) or group (receive)
+    int first = 0;     // message (send) or group (receive)
+    int position = 0;  // of a send in the order of sends
   };
 
   int groups() const { return (t_.messages + t_.group - 1) / t_.group; }
   int groupCount(int group) const { return std::min(t_.group, t_.messages - group * t_.group); }
-  bool lossExpected() const { return t_.dyingRank >= 0; }
-  std::span<std::byte> slot(GuardedBuffer& memory, int message) const {
-    const auto index = static_cast<std::size_t>(message % (depth_ * t_.group));
+  bool lossExpected() const { return t_.dyingRank >= 0 || aborting_; }
+  std::span<std::byte> slot(GuardedBuffer& memory, int number) const {
+    const auto index = static_cast<std::size_t>(number % (depth_ * t_.group));
     return memory.span().subspan(index * stride_, stride_);
   }
 
@@ -227,7 +229,7 @@ class NetTrafficRun {
     if (request == reinterpret_cast<void*>(std::uintptr_t{NCCL_NET_OPTIONAL_RECV_COMPLETION}))
       rank_.report(Violation::CallFails, "irecv left 0x1 in *request");
     if (!request) return;
-    receives_.push_back({request, posted_++});
+    receives_.push_back({request, posted_++, 0});
     progressed_ = true;
   }
 
@@ -235,7 +237,8 @@ class NetTrafficRun {
     if (failed_ || started_ == t_.messages || started_ - sent_ >= depth_ * t_.group) return;
     const int message = sendOrder(started_);
     const std::size_t bytes = messageBytes(t_, rank_.rank(), message);
-    const std::span<std::byte> memory = slot(sendMemory_, message).first(bytes);
+    // By position: messages of a group leave in another order than they are numbered.
+    const std::span<std::byte> memory = slot(sendMemory_, started_).first(bytes);
     fillMessage(t_, rank_.rank(), message, memory);
     void* request = nullptr;
     void* data = bytes == 0 ? nullptr : memory.data();
@@ -247,8 +250,7 @@ class NetTrafficRun {
                Failed::Send) ||
         !request)
       return;
-    sends_.push_back({request, message});
-    ++started_;
+    sends_.push_back({request, message, started_++});
     progressed_ = true;
   }
 
@@ -267,7 +269,7 @@ class NetTrafficRun {
                    "send of " + std::to_string(bytes) + " bytes reported as " + std::to_string(size));
     std::vector<std::byte> want(bytes);
     fillMessage(t_, rank_.rank(), p.first, want);
-    if (bytes > 0 && std::memcmp(want.data(), slot(sendMemory_, p.first).data(), bytes) != 0)
+    if (bytes > 0 && std::memcmp(want.data(), slot(sendMemory_, p.position).data(), bytes) != 0)
       rank_.report(Violation::WritesUserSendBuffer,
                    "message " + std::to_string(p.first) + " changed in the send buffer");
     sends_.pop_front();
@@ -383,6 +385,7 @@ class NetTrafficRun {
   bool progressed_ = false;
   bool refused_ = false;
   bool failed_ = false;
+  bool aborting_ = false;
   XXH128_hash_t before_{};
   Failed failedCall_ = Failed::Send;
   ncclResult_t lastError_ = ncclSuccess;

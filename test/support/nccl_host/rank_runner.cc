@@ -107,7 +107,7 @@ class Parent {
       listen();
       reap();
       killStuck();
-      if (Clock::now() > deadline) killAll();
+      if (Clock::now() > deadline || onlyVictimsLeft()) killAll();
     }
     compareHashes();
     verdict_.seconds = Seconds(Clock::now() - start).count();
@@ -198,6 +198,14 @@ class Parent {
         kill(c);
       }
     }
+  }
+
+  /// Ranks that the scenario stopped for ever need not be waited for.
+  bool onlyVictimsLeft() const {
+    return std::all_of(children_.begin(), children_.end(), [this](const Child& c) {
+      return c.ended ||
+             std::any_of(c.ranks.begin(), c.ranks.end(), [this](int r) { return options_.mayDie.contains(r); });
+    });
   }
 
   void killAll() {
