@@ -18,9 +18,16 @@ TEST_P(NetVersions, CarriesEveryMessageBitExact) {
   EXPECT_TRUE(verdict.clean()) << verdict.text();
 }
 
+std::string shapeName(const testing::TestParamInfo<std::tuple<int, int, Layout>>& shape) {
+  const auto [abi, ranks, layout] = shape.param;
+  return "v" + std::to_string(abi) + "_" + std::to_string(ranks) +
+         (layout == Layout::Threads ? "_threads" : "_processes");
+}
+
 INSTANTIATE_TEST_SUITE_P(AllVersions, NetVersions,
                          testing::Combine(testing::Range(6, 13), testing::Values(1, 2, 3),
-                                          testing::Values(Layout::Processes, Layout::Threads)));
+                                          testing::Values(Layout::Processes, Layout::Threads)),
+                         shapeName);
 
 TEST(NetHost, GroupedReceivesAreMatchedByTag) {
   const Verdict verdict = run(realPlugin(2), netRing({.messages = 2000, .maxBytes = 200000, .group = 8}));
