@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "base/cpus.h"
+#include "base/signals.h"
 #include "cgx/log.h"
 
 namespace cgx {
@@ -81,11 +82,9 @@ void WorkerPool::Lease::release() noexcept {
 
 Status WorkerPool::start(int threads) {
   threads_.reserve(static_cast<std::size_t>(threads));
-  // Signals are the application's: a handler of its must not run on a thread it does not know.
-  sigset_t all;
+  const sigset_t blocked = signalsOfTheHost();
   sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
   int error = 0;
   for (int i = 0; i < threads && error == 0; ++i) {
     pthread_t thread{};

@@ -5,9 +5,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstring>
 #include <deque>
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "cgx/log.h"
@@ -287,6 +289,26 @@ TEST_P(TransportConnect, DescriptorsAndThreadsGoWithTheLastConnection) {
     transport_.reset();
   }
   EXPECT_TRUE(settlesAt(fds, openFds));
+}
+
+// A fault whose signal is blocked kills the process past every crash reporter.
+TEST_P(TransportConnect, ProgressThreadsLeaveSignalsToTheHostButTakeTheirOwnFaults) {
+  connect();
+  int seen = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name, line;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name.compare(0, 7, "cgx-net") != 0) continue;
+    std::ifstream status(task.path() / "status");
+    while (std::getline(status, line) && line.compare(0, 7, "SigBlk:") != 0) {
+    }
+    const std::uint64_t blocked = std::stoull(line.substr(7), nullptr, 16);
+    const auto isBlocked = [&](int signal) { return (blocked >> (signal - 1) & 1) != 0; };
+    for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1, SIGPROF}) EXPECT_TRUE(isBlocked(signal)) << signal;
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) EXPECT_FALSE(isBlocked(fault)) << fault;
+    ++seen;
+  }
+  EXPECT_EQ(seen, settings_.progressThreads);
 }
 
 TEST_P(TransportConnect, MakingATransportStartsNoThread) {

@@ -235,7 +235,7 @@ TEST(WorkerPool, ThreadsAreNamedAndCounted) {
     EXPECT_TRUE(threadNames().contains(name)) << name;
 }
 
-TEST(WorkerPool, WorkersBlockEverySignalAndTheCallerKeepsItsMask) {
+TEST(WorkerPool, WorkersBlockEverySignalButFaultsAndTheCallerKeepsItsMask) {
   struct Asking : Job {
     sigset_t mask{};
     std::binary_semaphore done{0};
@@ -250,6 +250,8 @@ TEST(WorkerPool, WorkersBlockEverySignalAndTheCallerKeepsItsMask) {
   job.done.acquire();
   for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1, SIGALRM})
     EXPECT_EQ(sigismember(&job.mask, signal), 1) << signal;
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
+    EXPECT_EQ(sigismember(&job.mask, fault), 0) << fault;
   sigset_t mine;
   pthread_sigmask(SIG_BLOCK, nullptr, &mine);
   EXPECT_EQ(sigismember(&mine, SIGTERM), 0);

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <string>
 #include <system_error>
 
+#include "base/signals.h"
 #include "transport/socket/reactor.h"
 #include "transport/socket/socket_stream.h"
 
@@ -35,11 +35,10 @@ Status Loop::start(int index) {
   event.data.u64 = kWakeKey;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) != 0)
     return Status::system("watch an eventfd", errno);
-  // The host program's signals are not ours to take: block them all in the new thread, which inherits the mask.
-  sigset_t all;
+  // The new thread inherits the mask.
+  const sigset_t blocked = signalsOfTheHost();
   sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_sigmask(SIG_SETMASK, &blocked, &before);
   int failed = 0;
   try {
     thread_ = std::thread([this] { run(); });
