@@ -7,7 +7,7 @@
 namespace cgx::transport::socket {
 namespace {
 
-// When one stream ends the others may still bring data that the peer sent before it went: they get this long.
+// When one stream breaks the others may still bring data that the peer sent before it went: they get this long.
 constexpr auto kOtherStreams = std::chrono::seconds(1);
 
 }  // namespace
@@ -89,7 +89,8 @@ void Exchange::streamEnded(Status reason, bool clean, Clock::time_point now) {
 std::optional<Status> Exchange::verdict(Clock::time_point now) const {
   const std::lock_guard lock(mutex_);
   if (stopped() || ended_ == 0) return std::nullopt;
-  if (ended_ < streams_ && now - firstEnd_ < kOtherStreams) return std::nullopt;
+  // A goodbye is said on every stream, behind all data: on a slow link the others may come to it much later.
+  if (ended_ < streams_ && (cleanEnd_ || now - firstEnd_ < kOtherStreams)) return std::nullopt;
   // A peer that said goodbye with nothing outstanding is an error only for whoever posts again.
   if (cleanEnd_ && ended_ == streams_ && outgoing_.empty() && incoming_.empty()) return std::nullopt;
   return endReason_;

@@ -64,8 +64,8 @@ class Exchange {
 
   /// A stream will bring nothing more. `clean`: after a Bye without text. The first reason that is not clean is kept.
   void streamEnded(Status reason, bool clean, Clock::time_point now);
-  /// Set when the connection has to fail now: all streams have ended, or one did a while ago, and somebody is affected
-  /// by it.
+  /// Set when the connection has to fail now: all streams have ended, or one did a while ago without a goodbye, and
+  /// somebody is affected by it.
   std::optional<Status> verdict(Clock::time_point now) const;
 
   /// Makes `why` the sticky error; false when there is one already. From here on no memory of the poster is handed out.
