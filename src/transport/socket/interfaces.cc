@@ -1,6 +1,7 @@
 // Rules by name are listed at rankOf; everything else the kernel tells.
 #include "transport/socket/interfaces.h"
 
+#include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 
@@ -8,10 +9,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <string_view>
 
+#include "base/fd.h"
 #include "transport/checksum.h"
 
 namespace cgx::transport::socket {
@@ -84,10 +85,11 @@ std::string whyNot(const Interface& interface, const Pattern& pattern, const std
 }
 
 std::string readLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
+  const Fd file(retryEintr([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); }));
+  std::array<char, 256> bytes;
+  const ssize_t n = file.valid() ? retryEintr([&] { return ::read(file.get(), bytes.data(), bytes.size()); }) : 0;
+  const std::string_view text(bytes.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
+  return std::string(text.substr(0, text.find('\n')));
 }
 
 int kernelSpeedMbps(const std::string& name) {
