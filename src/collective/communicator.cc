@@ -164,6 +164,9 @@ Result<std::unique_ptr<Communicator>> connect(const ConnectSpec& given) {
   }
   auto workers = WorkerPool::acquire(spec.settings);
   if (!workers.ok()) refuse(workers.status());
+  // Before the others hear a yes: without staging this rank must not fail alone.
+  options.staging = std::make_shared<Mapping>();
+  if (Status staging = options.staging->create(stagingFor(limits)); !staging.ok()) refuse(std::move(staging));
 
   auto mesh = connectMesh(spec, limits);
   if (!mesh.ok()) return std::move(mesh).status();

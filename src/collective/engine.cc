@@ -41,8 +41,12 @@ Engine::~Engine() { close({}); }
 
 Status Engine::start() {
   const std::size_t slot = slotBytes(options_.limits.blockElements);
-  CGX_TRY(staging_.create(slot * kWindow * (3 * static_cast<std::size_t>(ranks_ - 1) + 2)));
-  std::byte* next = staging_.data();
+  staging_ = options_.staging;
+  if (staging_ == nullptr) {
+    staging_ = std::make_shared<Mapping>();
+    CGX_TRY(staging_->create(stagingFor(options_.limits)));
+  }
+  std::byte* next = staging_->data();
   const auto take = [&] { return std::exchange(next, next + slot); };
   for (Reduction& reduction : reductions_) {
     reduction.engine = this;

@@ -80,7 +80,8 @@ struct EngineOptions {
   std::uint64_t communicator = 0;   // for the rounding noise; the same on every rank
   std::uint32_t configuration = 0;  // hash of what shapes the plan
   const codec::Kernels* kernels = nullptr;
-  Executor* executor = nullptr;  // outlives the engine
+  Executor* executor = nullptr;      // outlives the engine
+  std::shared_ptr<Mapping> staging;  // stagingFor(limits) bytes, when already allocated; else start() does it
 };
 
 /// Threads: post and test from one thread at a time; fail, drain and close from any; completions on the transport's
@@ -242,7 +243,7 @@ class Engine {
 
   const EngineOptions options_;
   const int ranks_;
-  Mapping staging_;
+  std::shared_ptr<Mapping> staging_;
   std::vector<Peer> peers_;
   std::vector<Reduction> reductions_{kWindow};
   std::array<Request, kMaxOperations> operations_;

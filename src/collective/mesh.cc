@@ -81,7 +81,10 @@ class Builder {
       acceptAll();
       progressDials();
       const Status state = spec_.rank == 0 ? coordinate() : follow();
-      if (state.failed()) return state;
+      if (state.failed()) {
+        leave(state);
+        return state;
+      }
       if (state.ok()) return finish();
       std::this_thread::sleep_for(kPollInterval);
     }
@@ -162,6 +165,13 @@ class Builder {
     }
   }
 
+  // With a reason, so that a rank 0 that has this one's yes notices that it is gone.
+  void leave(const Status& why) noexcept {
+    for (Seat& s : seats_) {
+      if (s.connection != nullptr) s.connection->close(why);
+    }
+  }
+
   bool complete() {
     for (int r = 0; r < ranks_; ++r) {
       if (r != spec_.rank && seat(r).connection == nullptr) return false;
@@ -225,6 +235,8 @@ class Builder {
         all = false;
       } else if (Status fits = compare(r, s.card); !fits.ok()) {
         complain(fits.text());
+      } else if (const Status link = s.connection->status(); !s.verdictTransfer.posted && link.failed()) {
+        complain("rank " + std::to_string(r) + " is gone: " + link.text());
       }
     }
     if (!all && overdue()) {

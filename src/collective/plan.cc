@@ -99,15 +99,11 @@ std::size_t slotBytes(std::size_t blockElements) noexcept {
   return divideUp(bytes, kPage) * kPage;
 }
 
-namespace {
-
-std::size_t stagingFor(std::size_t blockElements, int ranks) noexcept {
-  const auto peers = static_cast<std::size_t>(ranks - 1);
+std::size_t stagingFor(const Limits& limits) noexcept {
+  const auto peers = static_cast<std::size_t>(limits.ranks - 1);
   // Each peer: a window of contributions out, one in, one of results in; and the window of own results, with scratch.
-  return slotBytes(blockElements) * kWindow * (3 * peers + 2);
+  return slotBytes(limits.blockElements) * kWindow * (3 * peers + 2);
 }
-
-}  // namespace
 
 std::size_t chooseBlockElements(const Settings& settings, int ranks) noexcept {
   constexpr std::size_t kLeast = 4 << 10;
@@ -117,12 +113,12 @@ std::size_t chooseBlockElements(const Settings& settings, int ranks) noexcept {
                       std::size_t{1} << 22);
   }
   std::size_t elements = kMost;
-  while (elements > kLeast && stagingFor(elements, ranks) > settings.staging) elements /= 2;
+  while (elements > kLeast && stagingFor({ranks, elements, 0}) > settings.staging) elements /= 2;
   return elements;
 }
 
 std::size_t stagingBytes(const Settings& settings, int ranks) noexcept {
-  return stagingFor(chooseBlockElements(settings, ranks), ranks);
+  return stagingFor({ranks, chooseBlockElements(settings, ranks), 0});
 }
 
 }  // namespace cgx::collective

@@ -78,5 +78,7 @@ std::size_t chooseBlockElements(const Settings& settings, int ranks) noexcept;
 inline constexpr std::size_t kWindow = 8;
 /// Bytes of one message slot, header included, rounded to pages.
 std::size_t slotBytes(std::size_t blockElements) noexcept;
+/// Bytes of all slots of a communicator.
+std::size_t stagingFor(const Limits& limits) noexcept;
 
 }  // namespace cgx::collective

@@ -1,9 +1,12 @@
 // Whole communicators over sockets, threads as ranks: connecting together or not at all, sums, errors, memory that goes
 // away.
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <random>
 
 #include "support/communicators.h"
@@ -140,6 +143,38 @@ TEST(Communicator, ARankThatNeverConnectsFailsTheOthersInTime) {
     }
   }
 }
+
+// Rank 2 says yes, for the listeners answer before their ranks call connect, and has given up when rank 1 comes.
+TEST(Communicator, ARankThatGaveUpAfterItsYesFailsTheOthers) {
+  std::vector<Settings> settings(3, loopback());
+  settings[2].connectTimeout = 0.2;  // and the grace for the verdict
+  Communicators comms(settings, [](std::size_t r, ConnectSpec&, std::vector<transport::Handle>&) {
+    if (r == 1) std::this_thread::sleep_for(std::chrono::milliseconds(6500));
+  });
+  for (std::size_t r = 0; r < 3; ++r) EXPECT_FALSE(comms.connected(r)) << r;
+  EXPECT_NE(comms.error(1).text().find("rank 2 is gone"), std::string::npos) << comms.error(1).text();
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they map more than any limit
+TEST(Communicator, RanksWithoutMemoryForStagingFailAll) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  std::size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  std::vector<Settings> settings(4, loopback());
+  for (Settings& s : settings) s.blockElements = std::size_t{1} << 22;
+  // Enough for one rank.
+  rlimit tight = before;
+  tight.rlim_cur = pages * static_cast<std::size_t>(::getpagesize()) + stagingBytes(settings[0], 4) * 3 / 2;
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &tight), 0);
+  Communicators comms(settings);
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
+  for (std::size_t r = 0; r < 4; ++r) {
+    EXPECT_FALSE(comms.connected(r)) << r;
+    EXPECT_NE(comms.error(r).text().find("CGX_STAGING"), std::string::npos) << comms.error(r).text();
+  }
+}
+#endif
 
 TEST(Communicator, ACorruptHandleOnOneRankFailsAll) {
   std::vector<Settings> settings(3, loopback());
