@@ -67,8 +67,9 @@ void cable(const Host& a, const std::string& atA, const Host& b, const std::stri
       shell("ip link add " + atA + " netns " + a.name() + " type veth peer name " + atB + " netns " + b.name()));
 }
 
-Settings settingsFor(const std::string& ifname) {
+Settings settingsFor(const std::string& ifname, double peerTimeout = 30) {
   Settings settings;
+  settings.peerTimeout = peerTimeout;
   settings.ifname = ifname;
   settings.connectTimeout = 10;
   return settings;
@@ -84,6 +85,7 @@ struct Talk {
   std::string expectedSource;      // what the listener must see as the dialer's address
   std::size_t bytes = 1 << 20;
   std::function<void()> between;  // in the test's process, after the first megabyte
+  double peerTimeout = 30;        // CGX_PEER_TIMEOUT of the two
 };
 
 /// One message from `dialer` to `listener`.
@@ -91,7 +93,7 @@ bool talk(const Host& listener, const Host& dialer, const Talk& plan) {
   int pipe[2];
   if (::pipe(pipe) != 0) return false;
   const pid_t first = listener.start([&] {
-    auto transport = createSocket(settingsFor(plan.listenOn));
+    auto transport = createSocket(settingsFor(plan.listenOn, plan.peerTimeout));
     if (!transport.ok()) return fails(transport.status().text());
     auto door = transport.value()->listen(0, Role::Net);
     if (!door.ok()) return fails(door.status().text());
@@ -111,7 +113,7 @@ bool talk(const Host& listener, const Host& dialer, const Talk& plan) {
     return got.status().ok() ? room == pattern(plan.bytes, 1) : fails(got.status().text());
   });
   const pid_t second = dialer.start([&] {
-    auto transport = createSocket(settingsFor(plan.dialFrom));
+    auto transport = createSocket(settingsFor(plan.dialFrom, plan.peerTimeout));
     if (!transport.ok()) return fails(transport.status().text());
     Handle handle;
     if (::read(pipe[0], handle.data(), handle.size()) != static_cast<ssize_t>(handle.size())) return false;
@@ -251,6 +253,23 @@ TEST_F(Namespaces, AShortFlapOfTheLinkIsSurvived) {
                                 std::this_thread::sleep_for(seconds(1));
                                 b_->ip("link set eth0 up");
                               }}));
+}
+
+TEST_F(Namespaces, ALinkThatStaysDownIsAnErrorInTheConfiguredTime) {
+  a_->address("eth0", "10.77.0.1/24");
+  b_->address("eth0", "10.77.0.2/24");
+  a_->await("eth0", "UP"), b_->await("eth0", "UP");
+  Clock::time_point down;
+  EXPECT_FALSE(talk(*a_, *b_,
+                    {"", "", "10.77.0.2:", std::size_t{1} << 30,  // takes longer than the link is up
+                     [&] {
+                       std::this_thread::sleep_for(milliseconds(300));
+                       b_->ip("link set eth0 down");
+                       down = Clock::now();
+                     },
+                     2}));
+  EXPECT_GT(Clock::now() - down, seconds(1)) << "not because of the link";
+  EXPECT_LT(Clock::now() - down, seconds(8)) << "on both sides";
 }
 
 TEST_F(Namespaces, AnUnreachablePeerIsAnErrorWithItsAddressInTime) {
