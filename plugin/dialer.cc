@@ -71,8 +71,15 @@ void Dialer::dropContext(std::uint64_t context) noexcept {
   drop([&](const Attempt& a) { return a.context == context; });
 }
 
-void Dialer::dropHandle(const Handle& handle) noexcept {
-  drop([&](const Attempt& a) { return a.handle == handle; });
+void Dialer::listenerClosed(const Handle& handle) noexcept {
+  drop([&](const Attempt& a) {
+    if (a.handle != handle || a.busy) return false;
+    try {
+      return !a.connector->progress().ok();
+    } catch (...) {  // no memory to find out
+      return true;
+    }
+  });
 }
 
 void Dialer::dropStale() {

@@ -26,8 +26,9 @@ class Dialer {
 
   /// Abandons what a context started and never finished.
   void dropContext(std::uint64_t context) noexcept;
-  /// Abandons attempts at a listener of this process that is being closed.
-  void dropHandle(const transport::Handle& handle) noexcept;
+  /// A listener of this process is gone: abandons the attempts at it that it has not answered. One that it has answered
+  /// belongs to a rank (of this process, too) that has only not asked again yet; the other side may hold it already.
+  void listenerClosed(const transport::Handle& handle) noexcept;
 
  private:
   struct Attempt {

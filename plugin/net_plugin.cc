@@ -169,10 +169,12 @@ ncclResult_t closeRecv(void* recvComm) noexcept { return closeComm("closeRecv", 
 
 ncclResult_t closeListen(void* listenComm) noexcept {
   return guard("closeListen", [&]() -> Answer {
-    const std::unique_ptr<ListenComm> owned(static_cast<ListenComm*>(listenComm));
+    std::unique_ptr<ListenComm> owned(static_cast<ListenComm*>(listenComm));
     if (owned == nullptr) return {};
+    const transport::Handle handle = owned->listener->handle();
+    owned.reset();
     auto host = Host::get();
-    if (host.ok()) host.value()->dialer().dropHandle(owned->listener->handle());
+    if (host.ok()) host.value()->dialer().listenerClosed(handle);
     return {};
   });
 }

@@ -111,11 +111,13 @@ TEST(NetLife, AContextThatWasNeverFinalizedIsFreedWithTheLibrary) {
 TEST(NetLife, ExitWithoutDestroyIsCleanWithWorkInFlight) {
   const pid_t child = fork();
   if (child == 0) {
-    static Library library(CGX_LIBRARY);
-    static NetDriver<ncclNet_v11_t> net(library);
+    // Never destroyed: memory under a transfer must outlive it, and exit() ends the program's static objects before our
+    // threads.
+    auto& library = *new Library(CGX_LIBRARY);
+    auto& net = *new NetDriver<ncclNet_v11_t>(library);
     void* sendComm = nullptr;
     void* recvComm = nullptr;
-    static std::vector<unsigned char> data(8 << 20);
+    auto& data = *new std::vector<unsigned char>(8 << 20);
     void* request = nullptr;
     if (net.init() != ncclSuccess || !net.pair(&sendComm, &recvComm)) _exit(10);
     net.irecv(recvComm, {{data.data(), data.size()}}, {1}, &request);
