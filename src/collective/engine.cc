@@ -99,6 +99,9 @@ Status Engine::post(const Shape& shape, const void* send, void* recv, bool clear
   *request = nullptr;
   {
     const Lock lock(mutex_);
+    for (const Peer& peer : peers_) {
+      if (peer.ended.failed()) failLocked(peer.ended);
+    }
     if (failed_) return error_;
     Request& operation = operationAt(nextOperation_);
     if (operation.state.load(std::memory_order_relaxed) != Request::State::Free) return {};
@@ -116,8 +119,15 @@ Status Engine::post(const Shape& shape, const void* send, void* recv, bool clear
       if (r == options_.rank) {
         operation.unitsLeft += blocks;
       } else {
-        if (plan.hasContributions()) operation.encodesLeft += blocks;
-        if (plan.hasResults()) operation.unitsLeft += blocks;
+        Peer& peer = peers_[static_cast<std::size_t>(r)];
+        if (plan.hasContributions()) {
+          operation.encodesLeft += blocks;
+          peer.contributionsDue += plan.blocks(options_.rank);
+        }
+        if (plan.hasResults()) {
+          operation.unitsLeft += blocks;
+          peer.resultsDue += blocks;
+        }
       }
     }
     operation.unitsLeft += operation.encodesLeft;
@@ -267,6 +277,14 @@ void Engine::postJob(Job& job, Urgency urgency) {
 void Engine::leave(Lock& lock) {
   if (!lock.owns_lock()) lock.lock();
   if (--inside_ == 0) quiet_.notify_all();
+}
+
+// A peer that is done leaves; nobody meets before that. So its end is an error only while something is still due from
+// it, or for the next operation. Under the mutex.
+void Engine::lose(Peer& peer, const Status& why) noexcept {
+  const bool owes = peer.contributionsHere < peer.contributionsDue || peer.resultsHere < peer.resultsDue;
+  if (owes || why.code() != Code::Remote) return failLocked(why);
+  if (!peer.ended.failed()) peer.ended = why;
 }
 
 void Engine::fail(const Status& why) noexcept {

@@ -51,7 +51,7 @@ struct Request {
   bool scanned = false;         // `exact` is known
   bool exact = false;           // this rank quantises nothing of it
   std::size_t encodesLeft = 0;  // contributions of this rank not yet encoded
-  std::size_t unitsLeft = 0;    // encodes, reductions and decodes until it is done
+  std::size_t unitsLeft = 0;    // messages to send, reductions and decodes until it is done
   transport::Clock::time_point posted;
   transport::Clock::time_point warned;
   class Engine* engine = nullptr;
@@ -181,9 +181,14 @@ class Engine {
     std::uint64_t resultsPosted = 0;  // of this rank's results
     std::uint64_t contributionReceives = 0;
     std::uint64_t resultReceives = 0;
-    std::uint64_t resultsStarted = 0;  // results that have begun to be decoded
-    Cursor lastResult;                 // the last of them
-    bool pumping = false;              // one thread at a time posts to this peer, so posts keep their order
+    std::uint64_t resultsStarted = 0;    // results that have begun to be decoded
+    Cursor lastResult;                   // the last of them
+    std::uint64_t contributionsDue = 0;  // that the operations so far need from this peer
+    std::uint64_t contributionsHere = 0;
+    std::uint64_t resultsDue = 0;
+    std::uint64_t resultsHere = 0;
+    Status ended;          // why nothing comes from it any more, or Ok
+    bool pumping = false;  // one thread at a time posts to this peer, so posts keep their order
     bool again = false;
   };
   /// What pump() does next for a peer.
@@ -201,6 +206,7 @@ class Engine {
   void leave(Lock& lock);  // ends a job or a completion
   void failLocked(const Status& why) noexcept;
   static void runAbort(Job* job) noexcept;
+  void lose(Peer& peer, const Status& why) noexcept;
   std::string describeWait(const Request& operation);
   void finishUnit(Request& operation);
   bool running(std::uint64_t number) const { return number < nextOperation_; }
@@ -218,6 +224,8 @@ class Engine {
   void pump(int rank);
   Step nextStep(Peer& peer, int rank);
   Status perform(const Step& step, Peer& peer);
+  void contributionSent(OutSlot& slot);
+  void resultSent(Reduction& reduction);
   static void onSent(transport::Completion* completion, const Status& status) noexcept;
   static void onResultSent(transport::Completion* completion, const Status& status) noexcept;
 

@@ -37,9 +37,11 @@ void Engine::onArrived(transport::Completion* completion, const Status& status) 
   Engine& self = *slot.engine;
   Lock lock(self.mutex_);
   ++self.inside_;
-  Status outcome = status;
-  if (outcome.ok() && !self.failed_) outcome = self.arrive(slot);
-  if (!outcome.ok()) self.failLocked(outcome);
+  if (!status.ok()) {
+    self.lose(self.peers_[static_cast<std::size_t>(slot.peer)], status);
+  } else if (!self.failed_) {
+    if (const Status arrived = self.arrive(slot); !arrived.ok()) self.failLocked(arrived);
+  }
   self.leave(lock);
 }
 
@@ -63,6 +65,7 @@ Status Engine::arrive(InSlot& slot) {
   if (header.form > static_cast<unsigned>(codec::Form::Raw))
     return broken("unknown form " + std::to_string(header.form));
   slot.state = SlotState::Ready;
+  ++(slot.result ? peer.resultsHere : peer.contributionsHere);
 
   if (slot.result) return startResults(peer, slot.peer);
 
@@ -253,11 +256,11 @@ void Engine::runReduce(Job* job) noexcept {
     self.peers_[static_cast<std::size_t>(r)].contributions[reduction.contribution % kWindow].state = SlotState::Free;
   }
   const bool sends = operation.plan.hasResults() && self.ranks_ > 1;
-  self.finishUnit(operation);
   if (sends) {
     reduction.sendsLeft = static_cast<std::size_t>(self.ranks_ - 1);
     reduction.state = SlotState::Ready;
   } else {
+    self.finishUnit(operation);
     reduction.state = SlotState::Free;
     self.createReductions();
   }

@@ -53,7 +53,6 @@ void Engine::runEncode(Job* job) noexcept {
   slot.state = SlotState::Ready;
   self.counters_.zeroTiles += encoded.zeroTiles;
   self.counters_.rawTiles += encoded.rawTiles;
-  self.finishUnit(operation);
   if (--operation.encodesLeft == 0 && operation.plan.onePhase()) self.startReadyReductions();
   lock.unlock();
   self.pump(slot.peer);
@@ -124,8 +123,11 @@ void Engine::pump(int rank) {
     lock.unlock();
     const Status posted = perform(step, peer);
     lock.lock();
-    if (!posted.ok()) {
-      failLocked(posted.isPending() ? Status::internal("the transport has less room than it promised") : posted);
+    if (posted.isPending()) failLocked(Status::internal("the transport has less room than it promised"));
+    if (posted.failed()) {
+      lose(peer, posted);
+      if (step.what == Step::What::SendResult) resultSent(*step.reduction);
+      if (step.what == Step::What::SendContribution) contributionSent(*step.out);
     }
     leave(lock);
   }
@@ -147,6 +149,7 @@ Engine::Step Engine::nextStep(Peer& peer, int) {
     }
   }
   for (const bool result : {true, false}) {
+    if (peer.ended.failed()) break;
     std::uint64_t& posted = result ? peer.resultReceives : peer.contributionReceives;
     InSlot& slot = (result ? peer.results : peer.contributions)[posted % kWindow];
     if (slot.state != SlotState::Free) continue;
@@ -189,31 +192,40 @@ Status Engine::perform(const Step& step, Peer& peer) {
   return {};
 }
 
+// It has left, or nobody is there any more to read it. An operation is done only when all its messages are, so that a
+// rank that is done may close at once. Under the mutex.
+void Engine::contributionSent(OutSlot& slot) {
+  if (failed_) return;
+  slot.state = SlotState::Free;
+  finishUnit(*slot.operation);
+  produce(peers_[static_cast<std::size_t>(slot.peer)], slot.peer);
+}
+
+void Engine::resultSent(Reduction& reduction) {
+  if (failed_ || --reduction.sendsLeft > 0) return;
+  reduction.state = SlotState::Free;
+  finishUnit(*reduction.operation);
+  createReductions();
+}
+
 void Engine::onSent(transport::Completion* completion, const Status& status) noexcept {
   OutSlot& slot = CompletionOf<OutSlot>::of(completion);
   Engine& self = *slot.engine;
   Lock lock(self.mutex_);
   ++self.inside_;
-  if (!status.ok()) {
-    self.failLocked(status);
-  } else {
-    slot.state = SlotState::Free;
-    self.produce(self.peers_[static_cast<std::size_t>(slot.peer)], slot.peer);
-  }
+  if (!status.ok()) self.lose(self.peers_[static_cast<std::size_t>(slot.peer)], status);
+  self.contributionSent(slot);
   self.leave(lock);
 }
 
 void Engine::onResultSent(transport::Completion* completion, const Status& status) noexcept {
-  Reduction& reduction = *CompletionOf<ResultSend>::of(completion).reduction;
+  const ResultSend& send = CompletionOf<ResultSend>::of(completion);
+  Reduction& reduction = *send.reduction;
   Engine& self = *reduction.engine;
   Lock lock(self.mutex_);
   ++self.inside_;
-  if (!status.ok()) {
-    self.failLocked(status);
-  } else if (--reduction.sendsLeft == 0) {
-    reduction.state = SlotState::Free;
-    self.createReductions();
-  }
+  if (!status.ok()) self.lose(self.peers_[static_cast<std::size_t>(send.peer)], status);
+  self.resultSent(reduction);
   self.leave(lock);
 }
 

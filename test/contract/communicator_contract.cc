@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <random>
@@ -215,6 +216,24 @@ TEST(Communicator, APeerThatClosesIsAnErrorForTheOthersAtOnceAndForEver) {
                 Code::Remote);
     }
   });
+}
+
+// NCCL's ranks do not meet before they destroy: who is done leaves, the others may be behind.
+TEST(Communicator, ARankThatLeavesWhenItIsDoneCostsTheOthersNothing) {
+  for (std::size_t round = 0; round < 40; ++round) {
+    Communicators comms(std::vector<Settings>(3, loopback()));
+    ASSERT_TRUE(comms.allConnected());
+    const std::size_t count = std::array{1000, 20000, 300000}[round % 3];
+    std::vector<std::vector<float>> sums(3, std::vector<float>(count));
+    onEveryRank(3, [&](std::size_t r) {
+      const std::vector<float> send = gradient(r, count, round);
+      const Status s = test::allReduce(comms[r], send.data(), sums[r].data(), count, DType::F32);
+      EXPECT_TRUE(s.ok()) << "rank " << r << ", round " << round << ": " << s.text();
+      comms.close(r);
+    });
+    EXPECT_EQ(sums[1], sums[0]);
+    EXPECT_EQ(sums[2], sums[0]);
+  }
 }
 
 TEST(Communicator, DifferentCallsAreAnErrorThatNamesBoth) {
