@@ -4,3 +4,4 @@ cgx_test(transport_connect_test SOURCES transport_connect_test.cc LIBS cgx_trans
 cgx_test(transport_death_test SOURCES transport_death_test.cc LIBS cgx_transport LABELS contract TIMEOUT 180)
 cgx_test(transport_fault_test SOURCES transport_fault_test.cc LIBS cgx_transport LABELS contract TIMEOUT 180)
 cgx_test(transport_interrupt_test SOURCES transport_interrupt_test.cc LIBS cgx_transport LABELS contract TIMEOUT 180)
+cgx_test(transport_allocation_test SOURCES transport_allocation_test.cc LIBS cgx_transport LABELS contract TIMEOUT 180)
