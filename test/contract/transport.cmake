@@ -5,3 +5,6 @@ cgx_test(transport_death_test SOURCES transport_death_test.cc LIBS cgx_transport
 cgx_test(transport_fault_test SOURCES transport_fault_test.cc LIBS cgx_transport LABELS contract TIMEOUT 180)
 cgx_test(transport_interrupt_test SOURCES transport_interrupt_test.cc LIBS cgx_transport LABELS contract TIMEOUT 180)
 cgx_test(transport_allocation_test SOURCES transport_allocation_test.cc LIBS cgx_transport LABELS contract TIMEOUT 180)
+cgx_test(transport_huge_test SOURCES transport_huge_test.cc LIBS cgx_transport ARGS --gtest_filter=*TwoGigabytes* LABELS unit TIMEOUT 300)
+add_test(NAME transport_huge_full COMMAND transport_huge_test --gtest_filter=*FourGigabytes*)
+set_tests_properties(transport_huge_full PROPERTIES LABELS slow TIMEOUT 600)
