@@ -1,5 +1,6 @@
 // The contract of transport.h, part 3: how two ends find each other, and who is kept out.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -10,12 +11,14 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <semaphore>
 #include <set>
 
 #include "cgx/log.h"
 #include "cgx/wire_link.h"
 #include "contract/transport_fixture.h"
 #include "transport/handshake.h"
+#include "transport/socket/socket_stream.h"
 
 namespace cgx::transport {
 namespace {
@@ -136,6 +139,46 @@ TEST_P(TransportConnect, OneListenerServesManyDialersEachWithItsOwnHello) {
     EXPECT_EQ(seen.size(), 16u);
     EXPECT_EQ(dialers[0]->peer().rfind("rank 3 at 127.0.0.1:", 0), 0u) << dialers[0]->peer();
     EXPECT_TRUE(dialers[0]->hello().empty());
+  }
+}
+
+// The progress thread is held up while they come, so that it finds all of them at once.
+TEST_P(TransportConnect, ABurstOfGoodDialersPushesNobodyOut) {
+  connect();
+  struct Stall : Completion {
+    std::binary_semaphore held{0}, release{0};
+  } stall;
+  stall.done = [](Completion* self, const Status&) noexcept {
+    static_cast<Stall*>(self)->held.release();
+    static_cast<Stall*>(self)->release.acquire();
+  };
+  std::array<std::byte, 8> memory{};
+  const Slot slot{memory, 0};
+  Waiter sent;
+  ASSERT_TRUE(b_->recv({&slot, 1}, stall).ok() && a_->send(memory, 0, Priority::Normal, sent).ok());
+  stall.held.acquire();
+  struct Dialer {
+    Fd fd;
+    DialHandshake handshake;
+    Status status;
+  };
+  std::vector<Dialer> dialers;
+  for (int i = 0; i < 200; ++i) {
+    Introduction introduction;
+    introduction.nonce = std::bit_cast<wire::Handle>(listener_->handle()).nonce;
+    introduction.connection = randomNonce().value();
+    Dialer& dialer = dialers.emplace_back(
+        Dialer{Fd(plainDial(portOf(listener_->handle()))), DialHandshake(introduction), Status::pending()});
+    ASSERT_EQ(::fcntl(dialer.fd.get(), F_SETFL, O_NONBLOCK), 0);
+    socket::SocketStream stream(dialer.fd.get());
+    dialer.status = dialer.handshake.progress(stream);
+  }
+  stall.release.release();
+  const auto end = Clock::now() + seconds(20);
+  for (Dialer& dialer : dialers) {
+    socket::SocketStream stream(dialer.fd.get());
+    while (dialer.status.isPending() && Clock::now() < end) dialer.status = dialer.handshake.progress(stream);
+    EXPECT_TRUE(dialer.status.ok()) << dialer.status.text();
   }
 }
 

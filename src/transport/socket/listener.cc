@@ -19,6 +19,8 @@ namespace {
 // Strangers that have not yet said who they are. A flood beyond this pushes out the oldest, so the newest, perhaps
 // ours, gets its chance.
 constexpr std::size_t kMaxGuests = 128;
+// Accepted in one turn. Between turns guests are heard: a burst of good dialers must not push itself out.
+constexpr int kGuestsPerTurn = 32;
 // A port scan should not fill the log.
 constexpr int kMaxComplaints = 4;
 
@@ -144,13 +146,10 @@ Result<std::unique_ptr<Connection>> SocketListener::accept() {
   return trouble_.ok() ? Status::pending() : trouble_;
 }
 
-bool SocketListener::ready(std::uint32_t) noexcept {
-  takeGuests();
-  return false;
-}
+bool SocketListener::ready(std::uint32_t) noexcept { return takeGuests(); }
 
-void SocketListener::takeGuests() noexcept {
-  for (;;) {
+bool SocketListener::takeGuests() noexcept {
+  for (int turn = 0; turn < kGuestsPerTurn; ++turn) {
     Fd fd(retryEintr([&] { return ::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); }));
     const int failed = errno;
     try {
@@ -158,7 +157,7 @@ void SocketListener::takeGuests() noexcept {
         admit(std::move(fd));
         continue;
       }
-      if (failed == EAGAIN || failed == EWOULDBLOCK) return;
+      if (failed == EAGAIN || failed == EWOULDBLOCK) return false;
       if (failed == ECONNABORTED || failed == EPROTO || isPeerLoss(failed)) continue;
       // No descriptors, no memory: the dialers stay in the kernel's queue, and tick() tries again.
       const std::lock_guard lock(mutex_);
@@ -166,11 +165,12 @@ void SocketListener::takeGuests() noexcept {
         trouble_ = descriptorError("accept on " + name_, failed);
         CGX_LOG(Warn, Net, "%s", trouble_.text().c_str());
       }
-      return;
+      return false;
     } catch (const std::bad_alloc&) {
-      return;
+      return false;
     }
   }
+  return true;
 }
 
 void SocketListener::admit(Fd fd) {
@@ -267,7 +267,7 @@ void SocketListener::tick(Clock::time_point now) noexcept {
     parties_.remove_if([&](const Party& party) { return now > party.end; });
     retry = !trouble_.ok();
   }
-  if (retry) takeGuests();
+  if (retry && takeGuests()) loop_.kick(*this);
 }
 
 }  // namespace cgx::transport::socket

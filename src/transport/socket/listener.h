@@ -43,7 +43,9 @@ class SocketListener final : public Listener, private Source {
   SocketListener(const Settings& settings, Role role, Reactor::Share reactor, Fd fd);
   bool ready(std::uint32_t events) noexcept override;
   void tick(Clock::time_point now) noexcept override;
-  void takeGuests() noexcept;
+  bool resumed() noexcept override { return takeGuests(); }
+  /// True: there may be more.
+  bool takeGuests() noexcept;
   void admit(Fd fd);
   /// Called by a guest whose handshake has ended; may free it.
   void guestDone(Guest& guest, Status status) noexcept;
