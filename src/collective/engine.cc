@@ -111,7 +111,7 @@ Status Engine::post(const Shape& shape, const void* send, void* recv, bool clear
     operation.recv = static_cast<std::byte*>(recv);
     operation.reportBytes = reportBytes;
     operation.clearSend = clearSend;
-    operation.posted = operation.warned = Clock::now();
+    operation.posted = Clock::now();
     const Plan& plan = operation.plan;
     operation.encodesLeft = operation.unitsLeft = 0;
     for (int r = 0; r < ranks_; ++r) {
@@ -212,8 +212,10 @@ Status Engine::test(Request* request, std::size_t* bytes) {
     fail({Code::Timeout, describeWait(*request) + " (CGX_OP_TIMEOUT)"});
     return status();
   }
-  if (options_.settings.lateWarn > 0 && seconds(now - request->warned) > options_.settings.lateWarn) {
-    request->warned = now;
+  // One line for all operations that wait: the first tested is the oldest.
+  if (options_.settings.lateWarn > 0 && waited > options_.settings.lateWarn &&
+      seconds(now - lateReported_) > options_.settings.lateWarn) {
+    lateReported_ = now;
     CGX_LOG(Warn, Coll, "%s; still waiting", describeWait(*request).c_str());
   }
   return Status::pending();

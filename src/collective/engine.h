@@ -53,7 +53,6 @@ struct Request {
   std::size_t encodesLeft = 0;  // contributions of this rank not yet encoded
   std::size_t unitsLeft = 0;    // messages to send, reductions and decodes until it is done
   transport::Clock::time_point posted;
-  transport::Clock::time_point warned;
   class Engine* engine = nullptr;
   JobOf<Request> scan;  // finds `exact` where that takes long
 };
@@ -273,6 +272,7 @@ class Engine {
   JobOf<Engine> abort_;
   std::mutex closeMutex_;  // connections are closed by one thread at a time
   Counters counters_;
+  transport::Clock::time_point lateReported_;  // by the thread that tests
 };
 
 }  // namespace cgx::collective

@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <fstream>
 #include <random>
 
+#include "cgx/log.h"
 #include "support/communicators.h"
 
 namespace cgx::collective {
@@ -234,6 +236,30 @@ TEST(Communicator, ARankThatLeavesWhenItIsDoneCostsTheOthersNothing) {
     EXPECT_EQ(sums[1], sums[0]);
     EXPECT_EQ(sums[2], sums[0]);
   }
+}
+
+TEST(Communicator, ALatePeerIsNamedInOneLineHoweverManyOperationsWait) {
+  std::vector<Settings> settings(2, loopback());
+  for (Settings& s : settings) s.lateWarn = 0.2;
+  Communicators comms(settings);
+  ASSERT_TRUE(comms.allConnected());
+  static std::atomic<int> lines;
+  lines = 0;
+  log::setSink([](log::Level, log::Subsys, const char*, int, const char*) noexcept { ++lines; }, log::Level::Warn);
+  const std::vector<float> send(100, 1.0f);
+  std::vector<std::vector<float>> recv(8, std::vector<float>(send.size()));
+  std::vector<Request*> requests(recv.size());
+  for (std::size_t k = 0; k < recv.size(); ++k)
+    ASSERT_TRUE(test::postAllReduce(comms[0], send.data(), recv[k].data(), 100, DType::F32, &requests[k]).ok());
+  const auto start = transport::Clock::now();
+  std::size_t bytes = 0;
+  while (transport::Clock::now() - start < std::chrono::milliseconds(350)) {
+    for (Request* request : requests) EXPECT_TRUE(comms[0].test(request, &bytes).isPending());
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  log::setSink(nullptr, log::Level::None);
+  EXPECT_GE(lines, 1);
+  EXPECT_LT(lines, 8);  // one each would be eight
 }
 
 TEST(Communicator, DifferentCallsAreAnErrorThatNamesBoth) {
