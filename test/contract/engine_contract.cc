@@ -76,6 +76,31 @@ TEST(Engine, ExactSumsAreTheFloatSumInRankOrder) {
   }
 }
 
+// Every tail of tiles, buckets and vectors: exact to the bit, quantised to the same bits everywhere.
+TEST(Engine, EveryCountUpTo4099IsRightOnEveryRank) {
+  Settings quantised;
+  quantised.minBytes = 0;
+  for (const Settings& settings : {exactSettings(), quantised}) {
+    for (std::size_t first = 0; first <= 4099; first += 100) {
+      EngineRanks engines(first, ranksOf(3, settings));
+      std::vector<Call> calls;
+      for (std::size_t count = first; count < first + 100 && count <= 4099; ++count) {
+        calls.push_back(floatCall(3, count, noisy));
+        if (count % 3 != 0) calls.back().shape.dtype = count % 3 == 1 ? codec::DType::F16 : codec::DType::BF16;
+        for (auto* side : {&calls.back().send, &calls.back().recv})
+          for (auto& bytes : *side) bytes.resize(count * calls.back().shape.elementBytes());
+      }
+      ASSERT_EQ(engines.run(calls), "") << "from " << first;
+      for (const Call& call : calls) {
+        expectIdentical(call);
+        if (settings.bits != codec::kExactBits || call.shape.dtype != codec::DType::F32) continue;
+        for (std::size_t i = 0; i < call.shape.count; ++i)
+          ASSERT_EQ(at(call.recv[0], i), sumInOrder(call, i)) << call.shape.count << " " << i;
+      }
+    }
+  }
+}
+
 TEST(Engine, CompressedSumsAreCloseAndTheSameOnEveryRankInEveryOrder) {
   std::vector<std::byte> first;
   for (std::uint64_t seed = 0; seed < 40; ++seed) {

@@ -78,6 +78,29 @@ TEST(NetEnvironment, SocketsCarryTheKeepaliveAndTimeoutOfTheSettings) {
   EXPECT_GE(connections, 2);
 }
 
+TEST(NetEnvironment, TheUsersWordOnTheSpeedCounts) {
+  const auto speed = [] {
+    Library library(CGX_LIBRARY);
+    Net net(library);
+    ncclNetProperties_v12_t props{};
+    EXPECT_EQ(net.init(), ncclSuccess);
+    EXPECT_EQ(net.table->getProperties(0, &props), ncclSuccess);
+    EXPECT_EQ(net.finalize(), ncclSuccess);
+    return props.speed;
+  };
+  const int own = speed();
+  EXPECT_GT(own, 0);
+  setenv("CGX_LINK_SPEED", "25000", 1);
+  EXPECT_EQ(speed(), 25000);
+  Captured::clear();
+  setenv("CGX_LINK_SPEED", "fast", 1);
+  EXPECT_EQ(speed(), own);
+  const auto warnings = Captured::take(NCCL_LOG_WARN);
+  ASSERT_EQ(warnings.size(), 1U);
+  EXPECT_NE(warnings[0].find("CGX_LINK_SPEED"), std::string::npos) << warnings[0];
+  unsetenv("CGX_LINK_SPEED");
+}
+
 TEST(NetEnvironment, APeerThatLeavesIsAnErrorAndWaitingCostsNoCpu) {
   Pair pair;
   ASSERT_TRUE(pair.ready);
