@@ -137,8 +137,8 @@ Status Host::fillProperties(int dev, Props* out) const {
   out->maxComms = 1 << 16;  // descriptors run out first
   out->maxRecvs = transport::kMaxGroup;
   if constexpr (requires { out->netDeviceType; }) out->netDeviceType = NCCL_NET_DEVICE_HOST;
-  // deregMr stops the requests of its own communicator only, so a registration must not serve another one's.
-  if constexpr (requires { out->regIsGlobal; }) out->regIsGlobal = 0;
+  // Registering host memory is free and tied to nothing, so one registration serves all communicators of a device.
+  if constexpr (requires { out->regIsGlobal; }) out->regIsGlobal = 1;
   if constexpr (requires { out->vProps; }) {
     out->vProps.ndevs = 1;
     out->vProps.devs[0] = dev;

@@ -335,18 +335,24 @@ TEST_P(TransportConnect, DescriptorsAndThreadsGoWithTheLastConnection) {
 }
 
 // A fault whose signal is blocked kills the process past every crash reporter.
+std::uint64_t blockedSignals(const std::filesystem::path& task) {
+  std::string line;
+  std::ifstream status(task / "status");
+  while (std::getline(status, line) && line.compare(0, 7, "SigBlk:") != 0) {
+  }
+  return std::stoull(line.substr(7), nullptr, 16);
+}
+
 TEST_P(TransportConnect, ProgressThreadsLeaveSignalsToTheHostButTakeTheirOwnFaults) {
   connect();
   int seen = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::string name, line;
+    std::string name;
     std::getline(std::ifstream(task.path() / "comm"), name);
     if (name.compare(0, 7, "cgx-net") != 0) continue;
-    std::ifstream status(task.path() / "status");
-    while (std::getline(status, line) && line.compare(0, 7, "SigBlk:") != 0) {
-    }
-    const std::uint64_t blocked = std::stoull(line.substr(7), nullptr, 16);
-    const auto isBlocked = [&](int signal) { return (blocked >> (signal - 1) & 1) != 0; };
+    const auto isBlocked = [&](int signal) { return (blockedSignals(task.path()) >> (signal - 1) & 1) != 0; };
+    // The C library starts threads with everything blocked; give a new one the time to set its mask.
+    for (int i = 0; i < 1000 && isBlocked(SIGSEGV); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1, SIGPROF}) EXPECT_TRUE(isBlocked(signal)) << signal;
     for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) EXPECT_FALSE(isBlocked(fault)) << fault;
     ++seen;

@@ -92,7 +92,7 @@ TYPED_TEST(NetVersions, EveryDeviceHasSanePropertiesThatFitItsStruct) {
       EXPECT_EQ(props->netDeviceVersion, 0);
     }
     if constexpr (requires { props->regIsGlobal; }) {
-      EXPECT_EQ(props->regIsGlobal, 0);
+      EXPECT_EQ(props->regIsGlobal, 1);
     }
     if constexpr (requires { props->forceFlush; }) {
       EXPECT_EQ(props->forceFlush, 0);
