@@ -239,16 +239,24 @@ std::string Engine::describeWait(const Request& operation) {
     }
     if (owes) name(r);
   }
-  if (late.empty()) {
-    // No contribution is missing here, so results or room at an owner are.
-    for (int r = 0; r < ranks_; ++r) {
-      if (r != options_.rank && operation.plan.hasResults() && operation.plan.blocks(r) > 0) name(r);
-    }
+  const bool contributionsAreHere = late.empty();
+  for (int r = 0; contributionsAreHere && r < ranks_; ++r) {
+    if (r != options_.rank && isWaitedFor(peers_[static_cast<std::size_t>(r)], r)) name(r);
   }
   const double waited = std::chrono::duration<double>(Clock::now() - operation.posted).count();
   return std::string(collective::name(operation.plan.shape().kind)) + " " + std::to_string(operation.number) + " of " +
          std::to_string(operation.plan.shape().count) + " elements has waited " +
          std::to_string(static_cast<long>(waited)) + " s for " + (late.empty() ? "this rank's own workers" : late);
+}
+
+// Results of it are missing, or it takes none of ours. Under the mutex.
+bool Engine::isWaitedFor(const Peer& peer, int rank) const {
+  const auto index = static_cast<std::size_t>(rank);
+  return peer.resultsHere < peer.resultsDue ||
+         std::any_of(peer.out.begin(), peer.out.end(),
+                     [](const OutSlot& o) { return o.state == SlotState::InFlight; }) ||
+         std::any_of(reductions_.begin(), reductions_.end(),
+                     [&](const Reduction& r) { return r.sends[index].underWay; });
 }
 
 bool Engine::uses(const std::byte* data, std::size_t bytes) {

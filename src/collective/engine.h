@@ -147,6 +147,7 @@ class Engine {
     CompletionOf<ResultSend> completion;
     Reduction* reduction = nullptr;
     int peer = 0;
+    bool underWay = false;  // given to the transport, not told
   };
   /// A block that this rank reduces (or, all-gather, offers): Free, InFlight (waits for contributions), Busy, Ready
   /// (result may leave).
@@ -222,9 +223,10 @@ class Engine {
   void clearAfterUse(const Request& operation, Range range);
   void pump(int rank);
   Step nextStep(Peer& peer, int rank);
+  bool isWaitedFor(const Peer& peer, int rank) const;
   Status perform(const Step& step, Peer& peer);
   void contributionSent(OutSlot& slot);
-  void resultSent(Reduction& reduction);
+  void resultSent(ResultSend& send);
   static void onSent(transport::Completion* completion, const Status& status) noexcept;
   static void onResultSent(transport::Completion* completion, const Status& status) noexcept;
 

@@ -126,7 +126,7 @@ void Engine::pump(int rank) {
     if (posted.isPending()) failLocked(Status::internal("the transport has less room than it promised"));
     if (posted.failed()) {
       lose(peer, posted);
-      if (step.what == Step::What::SendResult) resultSent(*step.reduction);
+      if (step.what == Step::What::SendResult) resultSent(step.reduction->sends[static_cast<std::size_t>(rank)]);
       if (step.what == Step::What::SendContribution) contributionSent(*step.out);
     }
     leave(lock);
@@ -134,13 +134,14 @@ void Engine::pump(int rank) {
   peer.pumping = false;
 }
 
-Engine::Step Engine::nextStep(Peer& peer, int) {
+Engine::Step Engine::nextStep(Peer& peer, int rank) {
   if (failed_) return {};
   Step step;
   if (peer.resultsPosted < resultsTaken_) {
     Reduction* reduction = byResult_[peer.resultsPosted % kWindow];
     if (reduction->state == SlotState::Ready) {
       ++peer.resultsPosted;
+      reduction->sends[static_cast<std::size_t>(rank)].underWay = true;
       step.what = Step::What::SendResult;
       step.reduction = reduction;
       counters_.wireBytes += reduction->bytes;
@@ -201,7 +202,9 @@ void Engine::contributionSent(OutSlot& slot) {
   produce(peers_[static_cast<std::size_t>(slot.peer)], slot.peer);
 }
 
-void Engine::resultSent(Reduction& reduction) {
+void Engine::resultSent(ResultSend& send) {
+  Reduction& reduction = *send.reduction;
+  send.underWay = false;
   if (failed_ || --reduction.sendsLeft > 0) return;
   reduction.state = SlotState::Free;
   finishUnit(*reduction.operation);
@@ -219,13 +222,12 @@ void Engine::onSent(transport::Completion* completion, const Status& status) noe
 }
 
 void Engine::onResultSent(transport::Completion* completion, const Status& status) noexcept {
-  const ResultSend& send = CompletionOf<ResultSend>::of(completion);
-  Reduction& reduction = *send.reduction;
-  Engine& self = *reduction.engine;
+  ResultSend& send = CompletionOf<ResultSend>::of(completion);
+  Engine& self = *send.reduction->engine;
   Lock lock(self.mutex_);
   ++self.inside_;
   if (!status.ok()) self.lose(self.peers_[static_cast<std::size_t>(send.peer)], status);
-  self.resultSent(reduction);
+  self.resultSent(send);
   self.leave(lock);
 }
 

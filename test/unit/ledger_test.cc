@@ -104,23 +104,66 @@ TEST_F(Ledger, AReceiveIsDoneOnlyWhenEveryReservedByteHasArrived) {
   EXPECT_EQ(in->place(first).status().code(), Code::Remote);
 }
 
-TEST(Silence, IsAHostThatAcknowledgesNothingTwiceInARow) {
-  Settings settings;
-  settings.peerTimeout = 30;
-  SilenceWatch watch(settings);
+// What TCP_INFO shows at a time, in milliseconds; the peer timeout is 30 s.
+class SilenceAt {
+ public:
+  SilenceWatch::Verdict judge(std::int64_t ms, const LinkState& state) {
+    return watch_.judge(state, start_ + std::chrono::milliseconds(ms));
+  }
+
+ private:
+  Clock::time_point start_ = Clock::now();
+  SilenceWatch watch_{Settings{}};
+};
+
+TEST(Silence, IsAHostThatLeavesASegmentUnansweredForTheWholeTimeout) {
+  SilenceAt at;
   using V = SilenceWatch::Verdict;
-  EXPECT_EQ(watch.judge({1, 0, 0, 29'000}), V::Fine);
-  EXPECT_EQ(watch.judge({1, 0, 0, 31'000}), V::Fine);  // once may be bad luck
-  EXPECT_EQ(watch.judge({1, 0, 0, 32'000}), V::Dead);
+  EXPECT_EQ(at.judge(0, {1, 0, 0, 100, 50, 0}), V::Fine);
+  EXPECT_EQ(at.judge(29'000, {1, 0, 0, 29'100, 2'000, 6}), V::Fine);
+  EXPECT_EQ(at.judge(31'000, {1, 0, 0, 31'100, 4'000, 6}), V::Fine);  // once may be bad luck
+  EXPECT_EQ(at.judge(31'250, {1, 0, 0, 31'350, 4'250, 6}), V::Dead);
+}
+
+TEST(Silence, IsAHostThatLeavesProbesUnanswered) {
+  SilenceAt at;
+  using V = SilenceWatch::Verdict;
+  EXPECT_EQ(at.judge(0, {0, 5000, 1, 300, 90'000, 0}), V::Late);
+  EXPECT_EQ(at.judge(31'000, {0, 5000, 4, 31'300, 121'000, 0}), V::Late);
+  EXPECT_EQ(at.judge(31'250, {0, 5000, 4, 31'550, 121'250, 0}), V::Dead);
 }
 
 TEST(Silence, IsNotAPeerWhoseWindowIsClosed) {
-  SilenceWatch watch{Settings{}};
+  SilenceAt at;
   using V = SilenceWatch::Verdict;
-  for (int i = 0; i < 100; ++i) ASSERT_EQ(watch.judge({0, 5000, 0, 100'000}), V::WindowClosed);
-  EXPECT_EQ(watch.judge({0, 5000, 1, 100'000}), V::WindowClosed);  // a probe is on its way
-  EXPECT_EQ(watch.judge({0, 5000, 0, 10}), V::WindowClosed);       // and was answered
-  EXPECT_EQ(watch.judge({0, 0, 0, 100'000}), V::Fine);             // idle
+  for (int i = 0; i < 400; ++i) ASSERT_EQ(at.judge(i * 250, {0, 5000, 0, 100'000, 200'000, 0}), V::Late);
+  EXPECT_EQ(at.judge(100'100, {0, 5000, 1, 100'000, 200'000, 0}), V::Late);  // a probe is on its way
+  EXPECT_EQ(at.judge(100'200, {0, 5000, 0, 10, 200'000, 0}), V::Late);       // and was answered
+  EXPECT_EQ(at.judge(300'000, {0, 0, 0, 100'000, 200'000, 0}), V::Fine);     // idle
+}
+
+// A stopped process whose kernel drops what it has no room for: the segment is sent again after 1, 2, 4 … 120 s and
+// each time answered.
+TEST(Silence, IsNotAPeerThatRefusesTheSameSegmentOverAndOver) {
+  SilenceAt at;
+  using V = SilenceWatch::Verdict;
+  std::uint32_t tries = 1;
+  for (std::uint32_t ms = 0; ms < 600'000; ms += 250) {
+    const std::uint32_t since = ms % 120'000;
+    const bool onItsWay = since == 0;  // this look falls between the segment and its answer
+    const LinkState state{1, 5000, 0, onItsWay ? 120'000 : since, onItsWay ? 0 : since, tries};
+    if (onItsWay) ++tries;
+    ASSERT_EQ(at.judge(ms, state), onItsWay ? V::Fine : V::Late) << ms;
+  }
+}
+
+TEST(Silence, OfThisProcessIsNotThePeers) {
+  SilenceAt at;
+  using V = SilenceWatch::Verdict;
+  EXPECT_EQ(at.judge(0, {1, 0, 0, 100, 0, 0}), V::Fine);
+  // Stopped for a minute; the first look finds the heartbeat that has just left.
+  EXPECT_EQ(at.judge(60'000, {1, 0, 0, 60'000, 0, 0}), V::Fine);
+  EXPECT_EQ(at.judge(60'250, {0, 0, 0, 240, 250, 0}), V::Fine);
 }
 
 TEST(Silence, IsMadeAudibleByHeartbeatsWhenNothingElseIsWritten) {

@@ -15,19 +15,23 @@ struct LinkState {
   std::uint32_t unsentBytes = 0;  // 0 < unsent and nothing unacked: the peer's window is closed
   std::uint32_t unansweredProbes = 0;
   std::uint32_t sinceLastAckMs = 0;
+  std::uint32_t sinceLastSendMs = 0;
+  std::uint32_t retransmits = 0;  // of the oldest unacked segment, so far
 };
 
 class SilenceWatch {
  public:
-  enum class Verdict { Fine, WindowClosed, Dead };
+  enum class Verdict { Fine, Late, Dead };
   explicit SilenceWatch(const Settings& settings) noexcept;
 
-  /// Call about once a second. `Dead`: nothing was acknowledged for the peer timeout although something should have
-  /// been.
+  /// Call a few times a second. `Dead`: something has been unanswered for the whole peer timeout. `Late`: the peer does
+  /// not read, but its kernel answers: a closed window, or segments that it has no room for, which the own kernel sends
+  /// again and again, at last minutes apart. So the time since the last answer says nothing; what counts is a segment
+  /// that was sent after it.
   ///
-  /// TCP_USER_TIMEOUT alone is not enough: Linux also counts it against a peer whose window stays closed, acknowledging
-  /// every probe, which is what a stopped process looks like. It is switched off for as long as that lasts.
-  Verdict judge(const LinkState& state) noexcept;
+  /// TCP_USER_TIMEOUT alone is not enough: Linux counts it against late peers too. It is switched off for as long as
+  /// that lasts.
+  Verdict judge(const LinkState& state, Clock::time_point now) noexcept;
   /// judge() on a socket, adjusting its user timeout.
   Verdict look(int fd) noexcept;
 
@@ -39,6 +43,8 @@ class SilenceWatch {
   std::uint32_t limitMs_;
   Clock::duration heartbeat_;
   Clock::time_point lastWrite_ = Clock::now();
+  Clock::time_point unansweredSince_;
+  bool unanswered_ = false;
   bool suspicious_ = false;
   bool timeoutOff_ = false;
 };
