@@ -180,6 +180,7 @@ TEST_P(TransportConnect, ABurstOfGoodDialersPushesNobodyOut) {
     while (dialer.status.isPending() && Clock::now() < end) dialer.status = dialer.handshake.progress(stream);
     EXPECT_TRUE(dialer.status.ok()) << dialer.status.text();
   }
+  EXPECT_TRUE(sent.wait());
 }
 
 TEST_P(TransportConnect, AHandleMayBeUsedFromACopyAndBeforeAnybodyAccepts) {

@@ -31,7 +31,7 @@ Stream::Stream(Owner& owner, Exchange& exchange, std::size_t index, Loop& loop, 
 bool Stream::wantsWrite() const noexcept {
   if (exchange_.stopped()) return false;
   if (blocked_.load()) return writable_.load();
-  return heartbeatDue_.load() || exchange_.hasWork(index_);
+  return pausing_.load() || heartbeatDue_.load() || exchange_.hasWork(index_);
 }
 
 bool Stream::pump(std::size_t budgetBytes) noexcept {
@@ -44,6 +44,8 @@ bool Stream::pump(std::size_t budgetBytes) noexcept {
     {
       const std::lock_guard lock(writing_);
       result = write(budgetBytes, told);
+      // What the outbox holds is no longer in the exchange: without this nobody would come back for it.
+      pausing_.store(result == Pumped::Budget && !outbox_.empty());
     }
     told.tell({});
     (void)pumping_.exchange(false);

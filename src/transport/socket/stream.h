@@ -73,6 +73,7 @@ class Stream final : public Source {
   // Who sets it is the only one to write, until it clears it and has looked once more for work: nobody waits, nothing
   // is forgotten.
   std::atomic<bool> pumping_{false};
+  std::atomic<bool> pausing_{false};   // the last turn ended with frames left in the outbox
   std::atomic<bool> writable_{false};  // an event said so since the last attempt
   std::atomic<bool> blocked_{false};   // the last attempt found no room
   std::atomic<bool> wrote_{false};     // since the last tick
