@@ -119,7 +119,8 @@ static_assert(std::has_unique_object_representations_v<Handle> && std::has_uniqu
               std::has_unique_object_representations_v<Reply> && std::has_unique_object_representations_v<Frame> &&
               std::has_unique_object_representations_v<PostedSlot>);
 
-/// Longest payload of a data frame. Bounds how long a high-priority message waits behind a normal one on a stream.
-inline constexpr std::size_t kMaxChunkBytes = std::size_t{1} << 20;
+/// Longest payload of a data frame. Bounds how long a high-priority message waits behind a normal one on a stream, and
+/// fits the caches in which checksum and copy meet.
+inline constexpr std::size_t kMaxChunkBytes = std::size_t{256} << 10;
 
 }  // namespace cgx::wire
