@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,13 +24,13 @@ enum class Code : std::uint8_t {
 /// "ok", "pending", "unsupported" …: for logs and tests.
 const char* name(Code code) noexcept;
 
-/// Result of an operation. Ok and Pending never allocate; an error owns its text. Copying an error is how a
-/// communicator's first failure is repeated to every later caller.
+/// Result of an operation. Ok and Pending never allocate; an error's text is shared by its copies, so that a
+/// communicator's first failure can be repeated to every later caller, by any thread, without allocating.
 class [[nodiscard]] Status {
  public:
   Status() noexcept = default;
-  Status(Code code, std::string text, int sysErrno = 0) noexcept
-      : code_(code), sysErrno_(sysErrno), text_(std::move(text)) {}
+  Status(Code code, std::string text, int sysErrno = 0)
+      : code_(code), sysErrno_(sysErrno), text_(std::make_shared<const std::string>(std::move(text))) {}
 
   static Status pending() noexcept {
     Status s;
@@ -47,7 +48,8 @@ class [[nodiscard]] Status {
   bool failed() const noexcept { return code_ != Code::Ok && code_ != Code::Pending; }
   Code code() const noexcept { return code_; }
   int sysErrno() const noexcept { return sysErrno_; }
-  const std::string& text() const noexcept { return text_; }
+  /// Lives as long as any copy of this status.
+  const std::string& text() const noexcept;
 
   /// The same error with "context: " before its text; Ok and Pending stay as they are.
   Status within(const std::string& context) &&;
@@ -55,7 +57,7 @@ class [[nodiscard]] Status {
  private:
   Code code_ = Code::Ok;
   int sysErrno_ = 0;
-  std::string text_;
+  std::shared_ptr<const std::string> text_;  // null: empty
 };
 
 /// A value or the Status that explains why there is none (which may be Pending).

@@ -26,6 +26,16 @@ const char* name(Code code) noexcept {
   return "unknown";
 }
 
+const std::string& Status::text() const noexcept {
+  // Never destroyed: a thread may still ask while the process exits.
+  static constinit union Empty {
+    std::string text;
+    constexpr Empty() : text() {}
+    constexpr ~Empty() {}
+  } empty;
+  return text_ != nullptr ? *text_ : empty.text;
+}
+
 Status Status::system(std::string what, int sysErrno) {
   char buffer[128] = "unknown error";
   // The GNU variant: may return a static string instead of filling the buffer. strerror() itself is not thread safe.
@@ -37,7 +47,7 @@ Status Status::system(std::string what, int sysErrno) {
 }
 
 Status Status::within(const std::string& context) && {
-  if (failed()) text_ = context + ": " + text_;
+  if (failed()) text_ = std::make_shared<const std::string>(context + ": " + text());
   return std::move(*this);
 }
 
