@@ -1,5 +1,5 @@
-// What is wrong with this build of the reference plugin: one source, one compile definition (CGX_DEFECT) for each
-// defect.
+// What is wrong with this build of the reference plugin: the same objects in every build, and one word (defect.cc) that
+// differs.
 #pragma once
 
 namespace cgx::broken {
@@ -40,10 +40,7 @@ enum class Defect {
   Quantises,
 };
 
-#ifndef CGX_DEFECT
-#define CGX_DEFECT None
-#endif
-inline constexpr Defect kDefect = Defect::CGX_DEFECT;
-constexpr bool is(Defect defect) { return kDefect == defect; }
+extern const Defect kDefect;
+inline bool is(Defect defect) { return kDefect == defect; }
 
 }  // namespace cgx::broken

@@ -16,7 +16,7 @@
 namespace cgx::broken {
 namespace {
 
-constexpr std::size_t kRequests = is(Defect::TooFewRequests) ? 2 : 32;
+std::size_t requestLimit() { return is(Defect::TooFewRequests) ? 2 : 32; }
 constexpr std::size_t kBucket = 512;
 
 struct Hello {
@@ -199,8 +199,9 @@ bool complete(const Operation& op) {
 
 // ---- numbers
 
-constexpr bool kLossy =
-    is(Defect::Quantises) || is(Defect::DegradesDataNextToPadding) || is(Defect::RanksDifferInRounding);
+bool lossy() {
+  return is(Defect::Quantises) || is(Defect::DegradesDataNextToPadding) || is(Defect::RanksDifferInRounding);
+}
 
 /// 8 bits over the largest magnitude of each 512 elements.
 void quantise(ncclDataType_t dtype, std::vector<std::byte>& data) {
@@ -262,7 +263,7 @@ void combineScatter(Operation& op) {
 
 Operation* post(Comm& comm, const void* data, std::size_t bytes, void** request) {
   *request = nullptr;
-  if (comm.lost || comm.operations.size() >= kRequests) return nullptr;
+  if (comm.lost || comm.operations.size() >= requestLimit()) return nullptr;
   auto op = std::make_unique<Operation>();
   const auto n = static_cast<std::size_t>(comm.ranks);
   op->comm = &comm;
@@ -297,7 +298,7 @@ ncclResult_t iallreduce(void* opaque, void* send, void* recv, Size count, ncclDa
     own[0] = static_cast<std::byte>(Clock::now().time_since_epoch().count());
     op->mine = own;
   }
-  if (kLossy) quantise(dtype, op->mine);
+  if (lossy()) quantise(dtype, op->mine);
   if (!is(Defect::RanksDifferInRounding) || comm.rank != 1) own = op->mine;
   auto* sent = static_cast<std::byte*>(send);
   const bool inStaging = sent >= comm.staging && sent < comm.staging + comm.stagingBytes;
@@ -414,7 +415,7 @@ ncclResult_t closeListen(void* listenComm) {
 ncclResult_t finalize(void*) { return ncclSuccess; }
 
 template <class CollNet>
-constexpr CollNet makeCollNet() {
+CollNet makeCollNet() {
   CollNet coll{};
   coll.name = "reference";
   coll.init = init;
@@ -443,13 +444,10 @@ constexpr CollNet makeCollNet() {
 }  // namespace cgx::broken
 
 using cgx::broken::makeCollNet;
-extern "C" CGX_REFERENCE_EXPORT constinit const ncclCollNet_v6_t ncclCollNetPlugin_v6 = makeCollNet<ncclCollNet_v6_t>();
-extern "C" CGX_REFERENCE_EXPORT constinit const ncclCollNet_v7_t ncclCollNetPlugin_v7 = makeCollNet<ncclCollNet_v7_t>();
-extern "C" CGX_REFERENCE_EXPORT constinit const ncclCollNet_v8_t ncclCollNetPlugin_v8 = makeCollNet<ncclCollNet_v8_t>();
-extern "C" CGX_REFERENCE_EXPORT constinit const ncclCollNet_v9_t ncclCollNetPlugin_v9 = makeCollNet<ncclCollNet_v9_t>();
-extern "C" CGX_REFERENCE_EXPORT constinit const ncclCollNet_v10_t ncclCollNetPlugin_v10 =
-    makeCollNet<ncclCollNet_v10_t>();
-extern "C" CGX_REFERENCE_EXPORT constinit const ncclCollNet_v11_t ncclCollNetPlugin_v11 =
-    makeCollNet<ncclCollNet_v11_t>();
-extern "C" CGX_REFERENCE_EXPORT constinit const ncclCollNet_v12_t ncclCollNetPlugin_v12 =
-    makeCollNet<ncclCollNet_v12_t>();
+extern "C" CGX_REFERENCE_EXPORT const ncclCollNet_v6_t ncclCollNetPlugin_v6 = makeCollNet<ncclCollNet_v6_t>();
+extern "C" CGX_REFERENCE_EXPORT const ncclCollNet_v7_t ncclCollNetPlugin_v7 = makeCollNet<ncclCollNet_v7_t>();
+extern "C" CGX_REFERENCE_EXPORT const ncclCollNet_v8_t ncclCollNetPlugin_v8 = makeCollNet<ncclCollNet_v8_t>();
+extern "C" CGX_REFERENCE_EXPORT const ncclCollNet_v9_t ncclCollNetPlugin_v9 = makeCollNet<ncclCollNet_v9_t>();
+extern "C" CGX_REFERENCE_EXPORT const ncclCollNet_v10_t ncclCollNetPlugin_v10 = makeCollNet<ncclCollNet_v10_t>();
+extern "C" CGX_REFERENCE_EXPORT const ncclCollNet_v11_t ncclCollNetPlugin_v11 = makeCollNet<ncclCollNet_v11_t>();
+extern "C" CGX_REFERENCE_EXPORT const ncclCollNet_v12_t ncclCollNetPlugin_v12 = makeCollNet<ncclCollNet_v12_t>();

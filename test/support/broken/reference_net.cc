@@ -324,7 +324,7 @@ ncclResult_t finalize(void*) { return ncclSuccess; }
 ncclResult_t setNetAttr(void*, ncclNetAttr_t*) { return ncclSuccess; }
 
 template <class Net>
-constexpr Net makeNet() {
+Net makeNet() {
   Net net{};
   net.name = "reference";
   net.init = init;
@@ -354,10 +354,10 @@ constexpr Net makeNet() {
 }  // namespace cgx::broken
 
 using cgx::broken::makeNet;
-extern "C" CGX_REFERENCE_EXPORT constinit const ncclNet_v6_t ncclNetPlugin_v6 = makeNet<ncclNet_v6_t>();
-extern "C" CGX_REFERENCE_EXPORT constinit const ncclNet_v7_t ncclNetPlugin_v7 = makeNet<ncclNet_v7_t>();
-extern "C" CGX_REFERENCE_EXPORT constinit const ncclNet_v8_t ncclNetPlugin_v8 = makeNet<ncclNet_v8_t>();
-extern "C" CGX_REFERENCE_EXPORT constinit const ncclNet_v9_t ncclNetPlugin_v9 = makeNet<ncclNet_v9_t>();
-extern "C" CGX_REFERENCE_EXPORT constinit const ncclNet_v10_t ncclNetPlugin_v10 = makeNet<ncclNet_v10_t>();
-extern "C" CGX_REFERENCE_EXPORT constinit const ncclNet_v11_t ncclNetPlugin_v11 = makeNet<ncclNet_v11_t>();
-extern "C" CGX_REFERENCE_EXPORT constinit const ncclNet_v12_t ncclNetPlugin_v12 = makeNet<ncclNet_v12_t>();
+extern "C" CGX_REFERENCE_EXPORT const ncclNet_v6_t ncclNetPlugin_v6 = makeNet<ncclNet_v6_t>();
+extern "C" CGX_REFERENCE_EXPORT const ncclNet_v7_t ncclNetPlugin_v7 = makeNet<ncclNet_v7_t>();
+extern "C" CGX_REFERENCE_EXPORT const ncclNet_v8_t ncclNetPlugin_v8 = makeNet<ncclNet_v8_t>();
+extern "C" CGX_REFERENCE_EXPORT const ncclNet_v9_t ncclNetPlugin_v9 = makeNet<ncclNet_v9_t>();
+extern "C" CGX_REFERENCE_EXPORT const ncclNet_v10_t ncclNetPlugin_v10 = makeNet<ncclNet_v10_t>();
+extern "C" CGX_REFERENCE_EXPORT const ncclNet_v11_t ncclNetPlugin_v11 = makeNet<ncclNet_v11_t>();
+extern "C" CGX_REFERENCE_EXPORT const ncclNet_v12_t ncclNetPlugin_v12 = makeNet<ncclNet_v12_t>();
