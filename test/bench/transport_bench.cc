@@ -1,5 +1,6 @@
 // Throughput and latency of the socket transport over loopback, next to plain TCP sockets doing the same in the same
-// run. Two processes; ratios are what counts, machines differ. Usage: transport_bench [--quick] [--iperf]
+// run. Two processes; ratios are what counts, machines differ. Usage: transport_bench [--quick] [--iperf] [STREAMS
+// BYTES]
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/mman.h>
@@ -342,7 +343,7 @@ double plainPingPong() {
 double iperf(int streams) {
   const std::string port = std::to_string(15000 + ::getpid() % 10000);
   const std::string command = "iperf3 -s -1 -p " + port + " >/dev/null 2>&1 & sleep 0.5; iperf3 -c 127.0.0.1 -p " +
-                              port + " -t 3 -f g -P " + std::to_string(streams) +
+                              port + " -t 2 -f g -P " + std::to_string(streams) +
                               " 2>/dev/null | grep -E 'receiver' | tail -1 | sed -E 's/.* ([0-9.]+) Gbits.*/\\1/'";
   FILE* pipe = ::popen(command.c_str(), "r");
   double gigabits = 0;
@@ -357,23 +358,39 @@ double iperf(int streams) {
 int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   bool quick = false, withIperf = false;
+  std::vector<std::size_t> numbers;
   for (int i = 1; i < argc; ++i) {
     quick |= std::strcmp(argv[i], "--quick") == 0;
     withIperf |= std::strcmp(argv[i], "--iperf") == 0;
+    if (argv[i][0] != '-') numbers.push_back(std::strtoull(argv[i], nullptr, 10));
   }
   const double pong = ourPingPong(), plainPong = plainPingPong();
   std::printf("8-byte ping-pong, one way, median: ours %.1f us, plain TCP %.1f us, ratio %.2f\n", pong, plainPong,
               pong / plainPong);
-  std::printf("%8s %12s %10s %10s %8s\n", "streams", "bytes", "ours GB/s", "plain GB/s", "ratio");
-  for (const int streams : quick ? std::vector<int>{1, 2} : std::vector<int>{1, 2, 4, 8}) {
-    for (std::size_t bytes = 64 << 10; bytes <= (quick ? std::size_t{64} << 20 : std::size_t{256} << 20); bytes *= 4) {
+  // iperf3 up to 3.15 serves all streams from one thread, as one progress thread does; plain has a thread a stream.
+  std::printf("%8s %12s %10s %12s %10s %8s %8s\n", "streams", "bytes", "ours GB/s", "iperf3 GB/s", "plain GB/s",
+              "/iperf3", "/plain");
+  std::vector<std::size_t> sizes{64 << 10, 1 << 20, 16 << 20, 64 << 20};
+  if (!quick) {
+    sizes = {64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 32 << 20, 64 << 20, 128 << 20, 256 << 20, 1 << 30};
+  }
+  std::vector<int> streamCounts{1, 2};
+  if (!quick) streamCounts = {1, 2, 4, 8};
+  if (numbers.size() == 2) {
+    streamCounts = {static_cast<int>(numbers[0])};
+    sizes = {numbers[1]};
+  }
+  for (const int streams : streamCounts) {
+    for (const std::size_t bytes : sizes) {
       const std::size_t total = quick ? std::size_t{256} << 20 : std::size_t{2} << 30;
       const Load load{bytes, std::max<std::size_t>(total / bytes, 4)};
-      const double mine = ours(streams, load), theirs = plain(streams, load);
-      std::printf("%8d %12zu %10.2f %10.2f %8.2f\n", streams, bytes, mine, theirs, mine / theirs);
-      std::fflush(stdout);
+      const double mine = ours(streams, load);
+      const double tool =
+          withIperf ? iperf(streams) : 0;  // next to each figure: the machine's mood changes by the minute
+      const double theirs = plain(streams, load);
+      std::printf("%8d %12zu %10.2f %12.2f %10.2f %8.2f %8.2f\n", streams, bytes, mine, tool, theirs,
+                  tool > 0 ? mine / tool : 0, mine / theirs);
     }
-    if (withIperf) std::printf("%8d %12s %10s %10.2f\n", streams, "iperf3", "", iperf(streams));
   }
   return 0;
 }
