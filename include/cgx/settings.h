@@ -13,9 +13,16 @@
 namespace cgx {
 
 enum class Rounding : std::uint8_t { Nearest, Stochastic };
+/// Off: no compression and no steering. Auto: the tuner's cost model decides. Always: whatever is above minBytes.
+enum class Mode : std::uint8_t { Off, Auto, Always };
+/// Whose all-reduces may be compressed: those of the job's whole communicator, or of every one.
+enum class Comms : std::uint8_t { World, All };
 
 /// A Settings{} holds the documented defaults.
 struct Settings {
+  // what is compressed
+  Mode mode = Mode::Auto;
+  Comms comms = Comms::World;
   // codec
   int bits = 4;                              // 1-8, or 32: exact
   Rounding rounding = Rounding::Stochastic;  // unbiased: small gradients next to large ones keep their mean
@@ -43,8 +50,10 @@ struct Settings {
   double keepalive = 30;      // seconds between TCP keepalive probes
   int linkSpeedMbps = 0;      // 0: what the kernel says
   bool abortOnError = false;  // abort the process on the first communicator error
-  // not a setting of ours: what the launcher says
-  int localRanks = 1;  // ranks of this job on this host
+  // not settings of ours: what the launcher says
+  int localRanks = 1;            // ranks of this job on this host
+  bool localRanksKnown = false;  // false: nobody said, 1 is a guess
+  int worldRanks = 0;            // ranks of the job; 0: unknown
 };
 
 /// One row for `cgx info` and the README.

@@ -56,6 +56,13 @@ constexpr Number<double> seconds(double low) { return {.low = low, .high = kDay,
 
 // One line a setting: everything that reads, checks, prints or documents settings walks this table.
 constexpr std::tuple kParams{
+    Param{"CGX_MODE", nullptr, &Settings::mode,
+          choice(Word{"auto", Mode::Auto}, Word{"always", Mode::Always}, Word{"off", Mode::Off}),
+          "Which all-reduces are compressed. auto: those that it makes faster, by the tuner's cost model; always: all "
+          "above CGX_MIN_BYTES; off: none, NCCL goes on without us."},
+    Param{"CGX_COMMS", nullptr, &Settings::comms, choice(Word{"world", Comms::World}, Word{"all", Comms::All}),
+          "Whose all-reduces. world: of communicators with as many ranks as the job (WORLD_SIZE, OMPI_COMM_WORLD_SIZE, "
+          "PMI_SIZE or Slurm's), so that tensor-parallel and other groups stay exact; all: of all communicators."},
     Param{"CGX_BITS", "CGX_COMPRESSION_QUANTIZATION_BITS", &Settings::bits,
           Number<int>{.low = 1, .high = 8, .also = 32},
           "Bits that each element of an all-reduce travels as; 32: exact."},
@@ -113,6 +120,10 @@ constexpr const char* kForeign[] = {"CGX_GRADIENTS", "CGX_NCCL_SRC"};
 /// Where launchers say how many ranks share this host. Theirs, so anything but a count is ignored.
 constexpr const char* kLocalRanks[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",
                                        "SLURM_NTASKS_PER_NODE"};
+
+/// And how many it has in all. srun's own word counts only inside a job step: an allocation's says what was asked for,
+/// not what was started.
+constexpr const char* kWorldRanks[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
 
 template <class Visit>
 void forEachParam(Visit&& visit) {
@@ -242,12 +253,20 @@ const char* originOf(const Param<T, Form>& param, const Lookup& lookup) {
   return !other.empty() && readAlias(param, other, ignored) ? param.alias : "default";
 }
 
-int localRanksFrom(const Lookup& lookup) {
-  for (const char* name : kLocalRanks) {
+/// The first of `names` that holds a count; 0: none does.
+template <std::size_t kNames>
+int ranksFrom(const char* const (&names)[kNames], const Lookup& lookup) {
+  for (const char* name : names) {
     int ranks = 0;
     if (readNumber(textOf(lookup, name), ranks) && ranks > 0) return ranks;
   }
-  return 1;
+  return 0;
+}
+
+int worldRanksFrom(const Lookup& lookup) {
+  const int ranks = ranksFrom(kWorldRanks, lookup);
+  if (ranks != 0 || textOf(lookup, "SLURM_STEP_ID").empty()) return ranks;
+  return ranksFrom({"SLURM_NTASKS"}, lookup);
 }
 
 }  // namespace
@@ -256,7 +275,10 @@ Status load(Settings& out, const Lookup& lookup) {
   Settings fresh;
   Reader reader(fresh, lookup);
   forEachParam(reader);
-  fresh.localRanks = localRanksFrom(lookup);
+  const int localRanks = ranksFrom(kLocalRanks, lookup);
+  fresh.localRanksKnown = localRanks > 0;
+  fresh.localRanks = std::max(1, localRanks);
+  fresh.worldRanks = worldRanksFrom(lookup);
   Status status = std::move(reader).status();
   if (status.ok()) out = std::move(fresh);
   return status;

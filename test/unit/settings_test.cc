@@ -52,10 +52,16 @@ TEST(Settings, AnEmptyEnvironmentGivesTheDocumentedDefaults) {
   EXPECT_EQ(settings.maxRanks, 64);
   EXPECT_TRUE(settings.checksum);
   EXPECT_EQ(settings.localRanks, 1);
+  EXPECT_FALSE(settings.localRanksKnown);
+  EXPECT_EQ(settings.worldRanks, 0);
+  EXPECT_EQ(settings.mode, Mode::Auto);
+  EXPECT_EQ(settings.comms, Comms::World);
 }
 
 // The awkward values of the field log for every knob; the second column lists the ones that are right for it.
 const std::map<std::string, std::set<std::string>> kAwkward = {
+    {"CGX_MODE", {}},
+    {"CGX_COMMS", {}},
     {"CGX_BITS", {}},
     {"CGX_COMPRESSION_QUANTIZATION_BITS", {}},
     {"CGX_ROUNDING", {}},
@@ -239,6 +245,34 @@ TEST(Settings, LocalRanksComeFromTheLauncherAndNonsenseIsIgnored) {
   EXPECT_EQ(loaded({{"LOCAL_WORLD_SIZE", "junk"}, {"SLURM_NTASKS_PER_NODE", "4"}}).localRanks, 4);
   EXPECT_EQ(loaded({{"LOCAL_WORLD_SIZE", "0"}}).localRanks, 1);
   EXPECT_EQ(loaded({{"LOCAL_WORLD_SIZE", "-2"}}).localRanks, 1);
+}
+
+TEST(Settings, WorldRanksComeFromTheLauncherAndNonsenseIsIgnored) {
+  EXPECT_EQ(loaded({{"WORLD_SIZE", "16"}}).worldRanks, 16);
+  EXPECT_EQ(loaded({{"OMPI_COMM_WORLD_SIZE", "8"}}).worldRanks, 8);
+  EXPECT_EQ(loaded({{"PMI_SIZE", "4"}}).worldRanks, 4);
+  EXPECT_EQ(loaded({{"WORLD_SIZE", "16"}, {"OMPI_COMM_WORLD_SIZE", "2"}}).worldRanks, 16) << "torchrun under mpirun";
+  EXPECT_EQ(loaded({{"WORLD_SIZE", "junk"}, {"PMI_SIZE", "4"}}).worldRanks, 4);
+  for (const char* text : {"0", "-2", "", "4x", "99999999999"}) EXPECT_EQ(loaded({{"WORLD_SIZE", text}}).worldRanks, 0);
+}
+
+TEST(Settings, SlurmsWordCountsOnlyInsideAJobStep) {
+  EXPECT_EQ(loaded({{"SLURM_NTASKS", "32"}}).worldRanks, 0);
+  EXPECT_EQ(loaded({{"SLURM_NTASKS", "32"}, {"SLURM_STEP_ID", "0"}}).worldRanks, 32);
+  EXPECT_EQ(loaded({{"SLURM_NTASKS", "32"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "8"}}).worldRanks, 8);
+}
+
+TEST(Settings, AGuessedNumberOfLocalRanksIsMarkedAsOne) {
+  EXPECT_FALSE(loaded({{"LOCAL_WORLD_SIZE", "junk"}}).localRanksKnown);
+  EXPECT_TRUE(loaded({{"LOCAL_WORLD_SIZE", "1"}}).localRanksKnown);
+}
+
+TEST(Settings, WhatIsCompressedIsAskedForInWords) {
+  EXPECT_EQ(loaded({{"CGX_MODE", "off"}}).mode, Mode::Off);
+  EXPECT_EQ(loaded({{"CGX_MODE", "always"}}).mode, Mode::Always);
+  EXPECT_EQ(loaded({{"CGX_COMMS", "all"}}).comms, Comms::All);
+  EXPECT_NE(rejected({{"CGX_MODE", "on"}}).find("auto, always, off"), std::string::npos);
+  EXPECT_NE(rejected({{"CGX_COMMS", "some"}}).find("world, all"), std::string::npos);
 }
 
 TEST(Settings, RowsSayValueAndOrigin) {

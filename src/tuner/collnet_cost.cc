@@ -1,0 +1,56 @@
+// What a sum through our collnet costs: the codec's work, the bytes on the link and the messages, from constants that
+// were measured once (docs/performance.md says how) and are compiled in, so that every rank reckons alike.
+#include <algorithm>
+
+#include "cgx/tuner.h"
+
+namespace cgx::tuner {
+namespace {
+
+// Nanoseconds an element (codec, one worker) and a byte (sockets, both directions, one progress thread).
+constexpr double kEncodeNs = 0.25;
+constexpr double kReduceNs = 0.15;  // one contribution
+constexpr double kDecodeNs = 0.20;
+constexpr double kSocketNs = 0.35;
+constexpr double kWorkers = 1;  // of a rank, at least
+// A tile of 512 elements has a width, a scale and 16 bucket bytes beside its codes.
+constexpr double kTileBytes = 21.0 / 512;
+// An operation from call to end, and each peer's messages in it.
+constexpr double kOperationUs = 60;
+constexpr double kPeerUs = 15;
+// Stages overlap, but not their first and last blocks.
+constexpr double kExposed = 0.25;
+// Within a node the chain passes from GPU to GPU through host memory.
+constexpr double kInsideGBps = 5;
+constexpr double kInsideUs = 2 * 2.8;
+
+}  // namespace
+
+double collnetUs(const Settings& settings, const Group& group, std::size_t bytes, std::size_t elementBytes,
+                 double linkGBps) noexcept {
+  const auto nodes = static_cast<double>(group.nodes);
+  const double share = (nodes - 1) / nodes;
+  const auto size = static_cast<double>(bytes);
+  const double elements = size / static_cast<double>(elementBytes);
+  const bool exact = settings.bits > 8 || bytes <= settings.minBytes;
+  const double wireBytes = elements * (exact ? static_cast<double>(elementBytes) : settings.bits / 8.0 + kTileBytes);
+  const bool onePhase = bytes <= 2 * settings.onePhaseBytes / std::max<std::size_t>(1, group.nodes);
+  const double sent = wireBytes * (onePhase ? nodes - 1 : 2 * share);
+
+  const double encode = exact ? 0 : elements * (onePhase ? 1 : share + 1 / nodes) * kEncodeNs;
+  const double reduce = elements * (onePhase ? nodes : share) * kReduceNs;
+  const double decode = onePhase ? 0 : elements * share * kDecodeNs;
+  const double codec = (encode + reduce + decode) / kWorkers * 1e-3;
+  const double socket = sent * kSocketNs * 1e-3;
+  const double link = sent * 1e-3 / std::max(linkGBps, 1e-6);
+  const double local = static_cast<double>(group.ranks) / nodes - 1;
+  const double inside = local > 0 ? size * 1e-3 / kInsideGBps : 0;
+
+  const double longest = std::max({codec, socket, link, inside});
+  const double rest = codec + socket + link + inside - longest;
+  return kOperationUs + kPeerUs * (nodes - 1) + kInsideUs * local + longest + kExposed * rest;
+}
+
+std::size_t chunkBytesFor(const Group&, std::size_t, int, std::size_t chunkBytes) noexcept { return chunkBytes; }
+
+}  // namespace cgx::tuner
