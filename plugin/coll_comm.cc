@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "cgx/tuner.h"
+
 namespace cgx::plugin {
 namespace {
 
@@ -13,6 +15,23 @@ namespace {
 constexpr std::size_t kRequests = 256;
 
 }  // namespace
+
+collective::ConnectSpec connectSpec(Host& host, int rank, std::span<const transport::Handle> handles) {
+  const auto nodes = static_cast<int>(handles.size());
+  collective::ConnectSpec spec{.transport = &host.transport(),
+                               .handles = handles,
+                               .rank = rank,
+                               .settings = host.settings(),
+                               .problem = host.problem()};
+  if (spec.problem.ok() && spec.settings.mode == Mode::Off) spec.problem = Status(Code::Unsupported, "CGX_MODE=off");
+  // The tuner keeps such a communicator away from us, but it has no word where the user forces an algorithm.
+  spec.exact = spec.settings.bits <= 8 && tuner::surelyNotTheWorld(spec.settings, nodes);
+  if (spec.exact)
+    CGX_LOG(Info, Coll,
+            "communicator of %d nodes, rank %d: exact, as it is not the whole job of %d ranks (CGX_COMMS=world)", nodes,
+            rank, spec.settings.worldRanks);
+  return spec;
+}
 
 CollComm::CollComm(Host& host, std::unique_ptr<collective::Communicator> communicator, int rank, int ranks)
     : live_(host),

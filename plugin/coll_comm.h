@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <span>
 
 #include "cgx/collective.h"
 #include "plugin/boundary.h"
@@ -12,6 +13,11 @@
 #include "plugin/request_pool.h"
 
 namespace cgx::plugin {
+
+/// What collective::connect() needs besides a listener and a device: the Host's settings, and whether this communicator
+/// is one that they mean. CGX_MODE=off is a problem of this rank, so that all ranks hear of it and none is left
+/// waiting.
+collective::ConnectSpec connectSpec(Host& host, int rank, std::span<const transport::Handle> handles);
 
 /// Operations, test and iflush come from one thread at a time; memory and close from another.
 class CollComm {

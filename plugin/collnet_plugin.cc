@@ -179,14 +179,10 @@ ncclResult_t connect(void* handles[], int nranks, int rank, void* listenComm, vo
     std::vector<transport::Handle> copies(static_cast<std::size_t>(nranks));
     for (std::size_t i = 0; i < copies.size(); ++i)
       if (handles[i] != nullptr) std::memcpy(copies[i].data(), handles[i], copies[i].size());
-    collective::ConnectSpec spec{.transport = &host.transport(),
-                                 .listener = comm->listener.get(),
-                                 .device = comm->device,
-                                 .handles = copies,
-                                 .rank = rank,
-                                 .settings = host.settings(),
-                                 .problem = host.problem(),
-                                 .ordinal = comm->ordinal};
+    collective::ConnectSpec spec = connectSpec(host, rank, copies);
+    spec.listener = comm->listener.get();
+    spec.device = comm->device;
+    spec.ordinal = comm->ordinal;
     auto made = collective::connect(spec);
     if (made.ok()) {
       *collComm = new CollComm(host, std::move(made).value(), rank, nranks);
@@ -196,7 +192,10 @@ ncclResult_t connect(void* handles[], int nranks, int rank, void* listenComm, vo
     comm->live.reset();
     comm->orphan = true;
     host.adopt(comm->context, std::unique_ptr<Host::Orphan>(comm));
-    return std::move(made).status();
+    Answer answer(std::move(made).status());
+    if (host.settings().mode != Mode::Off) return answer;
+    CGX_LOG(Info, Init, "collnet stays off: CGX_MODE=off");
+    return std::move(answer).repeated();
   });
 }
 

@@ -104,7 +104,10 @@ Result<std::unique_ptr<Host>> Host::create() {
   for (const std::string& line : unknown) CGX_LOG(Warn, Env, "%s", line.c_str());
 
   const std::string path = libraryPath();
-  const bool named = namesUs(environment("NCCL_NET_PLUGIN"), path) || namesUs(environment("NCCL_TUNER_PLUGIN"), path);
+  // Asked for as a tuner beside another plugin's net, we carry nothing and must not steer what that one carries.
+  const char* net = environment("NCCL_NET_PLUGIN");
+  const bool netIsOpen = net == nullptr || *net == '\0';
+  const bool named = namesUs(net, path) || (netIsOpen && namesUs(environment("NCCL_TUNER_PLUGIN"), path));
   auto transport = transport::createSocket(settings);
   if (!transport.ok()) return std::move(transport).status();
   if (transport->get()->devices().empty()) return Status::internal("the socket transport has no device");
@@ -141,14 +144,16 @@ void Host::banner() {
     devices += devices.empty() ? "" : ", ";
     devices += device.name + " " + device.address + " " + std::to_string(device.speedMbps) + " Mb/s";
   }
-  const std::string compression = !named_              ? "off (not named in NCCL_NET_PLUGIN)"
-                                  : problem_.failed()  ? "off (bad setting)"
+  const std::string compression = !named_                       ? "off (not named in NCCL_NET_PLUGIN)"
+                                  : problem_.failed()           ? "off (bad setting)"
+                                  : settings_.mode == Mode::Off ? "off (CGX_MODE=off)"
                                   : settings_.bits > 8 ? "off (CGX_BITS=" + std::to_string(settings_.bits) + ")"
                                                        : std::to_string(settings_.bits) + " bits";
   CGX_LOG(Info, Init, "cgx %s, net and collnet ABI v6-v12; %zu device(s): %s; compression: %s", CGX_VERSION,
           transport_->devices().size(), devices.c_str(), compression.c_str());
   const char* enabled = environment("NCCL_COLLNET_ENABLE");
-  if (named_ && problem_.ok() && settings_.bits <= 8 && (enabled == nullptr || std::string_view(enabled) == "0"))
+  if (named_ && problem_.ok() && settings_.mode != Mode::Off && settings_.bits <= 8 &&
+      (enabled == nullptr || std::string_view(enabled) == "0"))
     CGX_LOG(Warn, Init, "all-reduces stay uncompressed: NCCL uses collnet plugins only with NCCL_COLLNET_ENABLE=1");
 }
 

@@ -50,6 +50,7 @@ bool printPlugin(const std::string& path) {
   printLine("plugin", library->path());
   printLine("net ABI", versionList(library->versions("ncclNetPlugin_v")));
   printLine("collnet ABI", versionList(library->versions("ncclCollNetPlugin_v")));
+  printLine("tuner ABI", versionList(library->versions("ncclTunerPlugin_v")));
   if (library->net() != nullptr) printDevices(*library->net());
   return true;
 }

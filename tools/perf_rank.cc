@@ -93,6 +93,9 @@ Status Rank::prepare() {
   // As a job would be started: a plugin that is not named carries exact net traffic only.
   setVariable("NCCL_NET_PLUGIN", options_.plugin.empty() ? defaultPluginPath() : options_.plugin);
   setVariable("NCCL_COLLNET_ENABLE", "1");
+  // What is measured is what was asked for on the command line, whatever job or launcher this runs in.
+  setVariable("CGX_MODE", "always");
+  setVariable("CGX_COMMS", "all");
   CGX_TRY(loadEnvironment(settings_, nullptr));
   Result<std::vector<Row>> rows = rowsOf(options_, place_.ranks);
   if (!rows.ok()) return rows.status();

@@ -24,6 +24,7 @@ struct ConnectSpec {
   std::span<const transport::Handle> handles;  // one a rank
   int rank = 0;
   Settings settings;
+  bool exact = false;  // this rank compresses nothing, whatever CGX_BITS says; ranks may differ, sums stay the same
   Status problem;
   std::uint64_t ordinal = 0;  // how many communicators this process listened for before; rank 0's counts
 };

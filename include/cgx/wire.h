@@ -79,7 +79,11 @@ struct Card {
   std::uint64_t blockElements = 0;
   std::uint64_t onePhaseBytes = 0;
   std::uint64_t ordinal = 0;  // communicators that this process listened for before
-  char text[208] = {};        // ends with a zero
+  std::uint8_t mode = 0;      // Mode, Comms and the job's ranks: from these the tuner chooses, on each rank by itself
+  std::uint8_t comms = 0;
+  std::uint16_t zero = 0;
+  std::uint32_t worldRanks = 0;
+  char text[200] = {};  // ends with a zero
 };
 static_assert(sizeof(Card) == 256 && std::has_unique_object_representations_v<Card>);
 

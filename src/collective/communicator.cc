@@ -173,6 +173,8 @@ Result<std::unique_ptr<Communicator>> connect(const ConnectSpec& given) {
   options.rank = spec.rank;
   options.limits = limits;
   options.settings = spec.settings;
+  if (spec.exact) options.settings.bits = codec::kExactBits;
+  const int bits = options.settings.bits;
   options.communicator = mesh->ordinal;
   options.configuration = configurationOf(limits);
   options.executor = &*workers.value();
@@ -180,7 +182,7 @@ Result<std::unique_ptr<Communicator>> connect(const ConnectSpec& given) {
       std::make_unique<MeshCommunicator>(std::move(workers).value(), std::move(options), std::move(mesh).value());
   CGX_TRY(communicator->start());
   CGX_LOG(Info, Coll, "communicator of %d ranks, this one %d: %d bits, %zu elements a block, %s codec", limits.ranks,
-          spec.rank, spec.settings.bits, limits.blockElements, kernels.value()->name);
+          spec.rank, bits, limits.blockElements, kernels.value()->name);
   return std::unique_ptr<Communicator>(std::move(communicator));
 }
 

@@ -200,6 +200,9 @@ class Builder {
     card.blockElements = limits_.blockElements;
     card.onePhaseBytes = limits_.onePhaseBytes;
     card.ordinal = spec_.ordinal;
+    card.mode = static_cast<std::uint8_t>(spec_.settings.mode);
+    card.comms = static_cast<std::uint8_t>(spec_.settings.comms);
+    card.worldRanks = static_cast<std::uint32_t>(spec_.settings.worldRanks);
     setText(card.text, problem_);
     return card;
   }
@@ -284,6 +287,15 @@ class Builder {
     }
     if (card.onePhaseBytes != own.onePhaseBytes)
       return differs("CGX_ONE_PHASE_BYTES", card.onePhaseBytes, own.onePhaseBytes);
+    // What the tuner chooses from. Ranks that choose differently wait for each other for ever.
+    if (card.mode != own.mode) return differs("CGX_MODE (0 off, 1 auto, 2 always)", card.mode, own.mode);
+    if (card.comms != own.comms) return differs("CGX_COMMS (0 world, 1 all)", card.comms, own.comms);
+    if (own.comms == static_cast<std::uint8_t>(Comms::World) && card.worldRanks != own.worldRanks)
+      return differs("the job's size (WORLD_SIZE and the like; 0: none)", card.worldRanks, own.worldRanks);
+    if (own.mode == static_cast<std::uint8_t>(Mode::Auto)) {
+      if (card.bits != own.bits) return differs("CGX_BITS", card.bits, own.bits);
+      if (card.minBytes != own.minBytes) return differs("CGX_MIN_BYTES", card.minBytes, own.minBytes);
+    }
     return {};
   }
 

@@ -122,8 +122,44 @@ TEST(Communicator, SettingsThatShapeThePlanMustAgree) {
   }
 }
 
+// Each rank's tuner chooses by itself; ranks that choose differently would wait for each other for ever.
+TEST(Communicator, SettingsThatTheTunerChoosesFromMustAgree) {
+  const std::pair<std::function<void(Settings&)>, const char*> cases[] = {
+      {[](Settings& s) { s.mode = Mode::Always; }, "CGX_MODE"},
+      {[](Settings& s) { s.comms = Comms::All; }, "CGX_COMMS"},
+      {[](Settings& s) { s.worldRanks = 3; }, "WORLD_SIZE"},
+      {[](Settings& s) { s.bits = 8; }, "CGX_BITS"},
+      {[](Settings& s) { s.minBytes = 1; }, "CGX_MIN_BYTES"},
+  };
+  for (const auto& [change, name] : cases) {
+    std::vector<Settings> settings(3, loopback());
+    change(settings[2]);
+    Communicators comms(settings);
+    for (std::size_t r = 0; r < 3; ++r) {
+      EXPECT_FALSE(comms.connected(r)) << name;
+      EXPECT_NE(comms.error(r).text().find(name), std::string::npos) << comms.error(r).text();
+    }
+  }
+}
+
+TEST(Communicator, TheJobsSizeMayDifferWhereAllCommunicatorsAreMeant) {
+  std::vector<Settings> settings(2, loopback());
+  for (Settings& s : settings) s.comms = Comms::All;
+  settings[1].worldRanks = 3;
+  EXPECT_TRUE(Communicators(settings).allConnected());
+}
+
+// What each rank decides for itself by its own word of the job; the widths are in the codes.
+TEST(Communicator, RanksThatCompressNothingAddWithThoseThatDo) {
+  Communicators comms(std::vector<Settings>(3, loopback()),
+                      [](std::size_t rank, collective::ConnectSpec& spec, auto&) { spec.exact = rank == 1; });
+  ASSERT_TRUE(comms.allConnected());
+  expectSameSums(comms, 50000, 4);
+}
+
 TEST(Communicator, BitsMayDifferAndSumsAreStillTheSame) {
   std::vector<Settings> settings(3, loopback());
+  for (Settings& s : settings) s.mode = Mode::Always;  // in auto the tuner's choice hangs on them
   settings[0].bits = 3;
   settings[1].bits = 8;
   Communicators comms(settings);

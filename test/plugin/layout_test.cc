@@ -4,6 +4,7 @@
 
 #include "plugin/collnet_api.h"
 #include "plugin/net_api.h"
+#include "plugin/tuner_api.h"
 
 namespace {
 
@@ -39,6 +40,18 @@ TEST(Layout, TablesHaveNcclsNumberOfSlots) {
     EXPECT_EQ(net[i], netSlots[i] * sizeof(void*)) << "net v" << i + 6;
     EXPECT_EQ(coll[i], collSlots[i] * sizeof(void*)) << "collnet v" << i + 6;
   }
+  const std::size_t tuner[] = {sizeof(ncclTuner_v2_t), sizeof(ncclTuner_v3_t), sizeof(ncclTuner_v4_t),
+                               sizeof(ncclTuner_v5_t), sizeof(ncclTuner_v6_t)};
+  const std::size_t tunerSlots[] = {4, 4, 4, 4, 5};
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(tuner[i], tunerSlots[i] * sizeof(void*)) << "tuner v" << i + 2;
+}
+
+// 7 algorithms, 3 protocols, 3 kinds of link, 4 generations, 3 numbers of nodes; doubles.
+TEST(Layout, TheTunersConstantsHaveNcclsOffsets) {
+  EXPECT_EQ(sizeof(ncclTunerConstants_v5_t), (7 * 3 + 3 * 7 * 3 + 5 * 4 * 3) * sizeof(double));
+  EXPECT_EQ(offsetof(ncclTunerConstants_v5_t, hwLatencies), 7 * 3 * sizeof(double));
+  EXPECT_EQ(offsetof(ncclTunerConstants_v5_t, perChMaxTreeBws), (7 * 3 + 3 * 7 * 3 + 3 * 4 * 3) * sizeof(double));
+  EXPECT_EQ(sizeof(ncclNvlDomainInfo_v5_t), 3 * sizeof(int));
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, FailingConnect,
 
 // 11-01: different widths need no agreement, the format says which each tile has; the coarsest one's bound holds.
 TEST(Settings, OfWidthMayDifferBetweenRanks) {
-  RunOptions o = realPlugin(3);
+  RunOptions o = realPlugin(3, {{"CGX_MODE", "always"}});  // in auto the tuner's choice hangs on them
   o.rankEnvironment = {{0, {{"CGX_BITS", "4"}}}, {1, {{"CGX_BITS", "8"}}}, {2, {{"CGX_ROUNDING", "nearest"}}}};
   const OpSpec large{.count = 100000, .bound = quantised(4)};
   expectClean(run(o, collOperations({}, {large, {.count = 100}, large})));
@@ -113,6 +113,33 @@ TEST(Settings, ThatShapeThePlanFailEverywhereAndAreNamed) {
     return w.find("CGX_ONE_PHASE_BYTES") != std::string::npos;
   });
   EXPECT_TRUE(named) << "no warning names CGX_ONE_PHASE_BYTES\n" << verdict.text();
+}
+
+TEST(Settings, ModeOffOnAnyRankKeepsCollnetOffEverywhereWithoutAWarningWhereItWasAsked) {
+  for (const bool everywhere : {true, false}) {
+    RunOptions o = realPlugin(3, {{"CGX_CONNECT_TIMEOUT", "5"}});
+    if (everywhere)
+      o.environment.push_back({"CGX_MODE", "off"});
+    else
+      o.rankEnvironment[1] = {{"CGX_MODE", "off"}};
+    const Verdict verdict = run(o, connectOnly());
+    expectClean(verdict);
+    ASSERT_EQ(verdict.notes.at("connected").size(), 3U);
+    for (const auto& [rank, connected] : verdict.notes.at("connected")) EXPECT_EQ(connected, "no") << "rank " << rank;
+    for (const std::string& warning : verdict.warnings) {
+      EXPECT_FALSE(everywhere) << warning;
+      EXPECT_TRUE(warning.starts_with("rank 0") || warning.starts_with("rank 2")) << warning;
+    }
+  }
+}
+
+// CGX_COMMS=world, and the launcher says that this is not it: exact, though NCCL was made to use us.
+TEST(Settings, APartOfTheJobIsExactAndTheJobItselfIsNot) {
+  RunOptions part = realPlugin(3, {{"WORLD_SIZE", "12"}, {"LOCAL_WORLD_SIZE", "2"}});
+  expectClean(run(part, collOperations({}, {{.count = 100000, .bound = exactly()}})));
+  RunOptions job = realPlugin(3, {{"WORLD_SIZE", "6"}, {"LOCAL_WORLD_SIZE", "2"}});
+  expectClean(run(job, collOperations({}, {{.count = 100000, .bound = quantised(4)}})));
+  EXPECT_FALSE(run(job, collOperations({}, {{.count = 100000, .bound = exactly()}})).clean());
 }
 
 TEST(Settings, ABadValueOnOneRankFailsTheConnectEverywhere) {
