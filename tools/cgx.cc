@@ -6,6 +6,7 @@
 
 #include "info.h"
 #include "perf.h"
+#include "plan.h"
 
 int main(int argc, char** argv) {
   constexpr int kUsage = 2;
@@ -15,6 +16,9 @@ int main(int argc, char** argv) {
   cgx::tool::PerfOptions perfOptions;
   CLI::App* perf = app.add_subcommand("perf", "Run all-reduces through the plugin on host memory; time and check them");
   cgx::tool::addPerfFlags(*perf, &perfOptions);
+  cgx::tool::PlanOptions planOptions;
+  CLI::App* plan = app.add_subcommand("plan", "Predict all-reduce times on a cluster, and what the tuner will choose");
+  cgx::tool::addPlanFlags(*plan, &planOptions);
   cgx::tool::InfoOptions infoOptions;
   CLI::App* info = app.add_subcommand("info", "Show version, plugin ABI, interfaces, instruction sets and settings");
   info->add_option("--plugin", infoOptions.plugin,
@@ -28,5 +32,6 @@ int main(int argc, char** argv) {
   }
   const cgx::Lookup environment = [](const char* name) -> const char* { return std::getenv(name); };
   if (info->parsed()) return cgx::tool::info(infoOptions, environment);
+  if (plan->parsed()) return cgx::tool::plan(planOptions, environment);
   return cgx::tool::perf(perfOptions, std::vector<std::string>(argv, argv + argc), environment);
 }
