@@ -39,6 +39,7 @@ CollComm::CollComm(Host& host, std::unique_ptr<collective::Communicator> communi
       rank_(rank),
       ranks_(ranks),
       communicator_(std::move(communicator)),
+      counted_(*communicator_, ranks),
       requests_(kRequests) {
   for (Request& request : requests_) request.comm = this;
 }

@@ -11,6 +11,7 @@
 #include "plugin/boundary.h"
 #include "plugin/host.h"
 #include "plugin/request_pool.h"
+#include "plugin/totals.h"
 
 namespace cgx::plugin {
 
@@ -62,6 +63,7 @@ class CollComm {
   const int rank_;
   const int ranks_;
   const std::unique_ptr<collective::Communicator> communicator_;
+  const Counted counted_;
   RequestPool<Request> requests_;
   std::atomic<bool> reported_{false};
 };

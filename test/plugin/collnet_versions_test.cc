@@ -9,6 +9,7 @@
 #include <memory>
 #include <thread>
 
+#include "cgx/observe.h"
 #include "test/plugin/collnet_driver.h"
 
 namespace cgx::test {
@@ -121,6 +122,16 @@ TYPED_TEST(CollnetVersions, ExactModeIsTheSumInRankOrder) {
     });
     ASSERT_TRUE(driver.wait(request));
     for (std::size_t i = 0; i < kCount; ++i) ASSERT_EQ(data[i], value(i, 0) + value(i, 1) + value(i, 2)) << i;
+    // The process's totals: the ranks are threads of one process, and others may be done or not.
+    void* loaded = dlopen("libnccl-net-cgx.so", RTLD_LAZY | RTLD_NOLOAD);
+    ASSERT_NE(loaded, nullptr);
+    CgxTotals totals{};
+    ASSERT_EQ(reinterpret_cast<CgxTotalsFunction>(dlsym(loaded, "cgxTotals"))(&totals, sizeof totals), 0);
+    EXPECT_GE(totals.operations, 1U);
+    EXPECT_EQ(totals.inputBytes, totals.operations * kCount * 4);
+    EXPECT_NEAR(static_cast<double>(totals.exactBytes), static_cast<double>(totals.inputBytes) * 4 / 3, 16);
+    EXPECT_GT(totals.wireBytes, 0U);
+    dlclose(loaded);
   });
 }
 
