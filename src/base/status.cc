@@ -1,6 +1,8 @@
 #include "cgx/status.h"
 
+#include <cstddef>
 #include <cstring>
+#include <new>
 
 namespace cgx {
 
@@ -27,13 +29,10 @@ const char* name(Code code) noexcept {
 }
 
 const std::string& Status::text() const noexcept {
-  // Never destroyed: a thread may still ask while the process exits.
-  static constinit union Empty {
-    std::string text;
-    constexpr Empty() : text() {}
-    constexpr ~Empty() {}
-  } empty;
-  return text_ != nullptr ? *text_ : empty.text;
+  // In place and never destroyed: a thread may still ask while the process exits, and the library may be unloaded.
+  alignas(std::string) static std::byte room[sizeof(std::string)];
+  static const std::string* const empty = new (room) std::string;
+  return text_ != nullptr ? *text_ : *empty;
 }
 
 Status Status::system(std::string what, int sysErrno) {
