@@ -13,7 +13,8 @@ namespace cgx::tool {
 struct FoundNccl {
   std::string path;     // of the file, links resolved
   NcclVersion version;  // unknown when the file does not tell
-  std::string origin;   // "LD_LIBRARY_PATH", "pip wheel nvidia-nccl-cu13", "inside PyTorch", "loader's path": for messages
+  std::string
+      origin;  // "LD_LIBRARY_PATH", "pip wheel nvidia-nccl-cu13", "inside PyTorch", "loader's path": for messages
 };
 
 /// A place to look at; it need not exist.
@@ -28,10 +29,10 @@ struct NcclRoot {
   std::string origin;  // what FoundNccl says; packages say more
 };
 
-/// Where a program finds NCCL, first come first: what is preloaded; what Python packages bring, since PyTorch, TensorFlow
-/// and JAX name it by path; LD_LIBRARY_PATH; the loader's folders. `command` is a program as a shell would take it (on
-/// PATH; a script counts as its interpreter), and tells which Python; any other command stands for that of `python3`.
-/// `root` is put before the system's absolute paths: "" on a real host.
+/// Where a program finds NCCL, first come first: what is preloaded; what Python packages bring, since PyTorch,
+/// TensorFlow and JAX name it by path; LD_LIBRARY_PATH; the loader's folders. `command` is a program as a shell would
+/// take it (on PATH; a script counts as its interpreter), and tells which Python; any other command stands for that of
+/// `python3`. `root` is put before the system's absolute paths: "" on a real host.
 std::vector<NcclRoot> ncclRootsFor(const std::string& command, const Lookup& lookup, const std::string& root = "");
 
 /// Every NCCL there is, each file once, in the order of the roots.

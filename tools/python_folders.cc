@@ -50,7 +50,9 @@ void addPackages(const std::string& prefix, const std::string& version, const ch
   }
 }
 
-std::string prefixOf(const std::string& interpreter) { return fs::path(interpreter).parent_path().parent_path().string(); }
+std::string prefixOf(const std::string& interpreter) {
+  return fs::path(interpreter).parent_path().parent_path().string();
+}
 
 struct Environment {
   bool isOne = false;

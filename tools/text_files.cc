@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 std::vector<std::string> matches(const std::string& pattern) {
   glob_t result{};
   std::vector<std::string> paths;
-  if (::glob(pattern.c_str(), 0, nullptr, &result) == 0) paths.assign(result.gl_pathv, result.gl_pathv + result.gl_pathc);
+  if (::glob(pattern.c_str(), 0, nullptr, &result) == 0)
+    paths.assign(result.gl_pathv, result.gl_pathv + result.gl_pathc);
   ::globfree(&result);
   return paths;
 }

@@ -103,7 +103,8 @@ using Lines = std::vector<std::string>;
 
 TEST_F(NcclFinder, TheVersionIsReadFromTheConstantsOnly) {
   const std::string zero(1, '\0');
-  const std::string file = write("/a.so", elfWithSections("NCCL version 9.9.9" + zero, "NCCL version 2.21.5+cuda12.4" + zero));
+  const std::string file =
+      write("/a.so", elfWithSections("NCCL version 9.9.9" + zero, "NCCL version 2.21.5+cuda12.4" + zero));
   EXPECT_EQ(ncclVersionOfFile(file).text(), "2.21.5");
 }
 
@@ -116,7 +117,8 @@ TEST_F(NcclFinder, OtherTextsAboutVersionsAreNotTheVersion) {
 
 TEST_F(NcclFinder, AVersionAcrossTwoStretchesIsRead) {
   // A mebibyte is read at a time; the text lies at every place around that border.
-  for (std::size_t before = (1 << 20) - 40 - sizeof(Elf64_Ehdr); before < (1 << 20) - sizeof(Elf64_Ehdr) + 2; ++before) {
+  for (std::size_t before = (1 << 20) - 40 - sizeof(Elf64_Ehdr); before < (1 << 20) - sizeof(Elf64_Ehdr) + 2;
+       ++before) {
     const std::string file =
         write("/a.so", plainElf(std::string(before, 'x') + "NCCL version 2.18.5+cuda11.0" + std::string(1, '\0')));
     ASSERT_EQ(ncclVersionOfFile(file).text(), "2.18.5") << before;
