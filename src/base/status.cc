@@ -31,8 +31,8 @@ const char* name(Code code) noexcept {
 const std::string& Status::text() const noexcept {
   // In place and never destroyed: a thread may still ask while the process exits, and the library may be unloaded.
   alignas(std::string) static std::byte room[sizeof(std::string)];
-  static const std::string* const empty = new (room) std::string;
-  return text_ != nullptr ? *text_ : *empty;
+  static const std::string* const kEmpty = new (room) std::string;
+  return text_ != nullptr ? *text_ : *kEmpty;
 }
 
 Status Status::system(std::string what, int sysErrno) {
