@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "doctor/checks.h"
 #include "info.h"
 #include "perf.h"
 #include "plan.h"
@@ -19,6 +20,10 @@ int main(int argc, char** argv) {
   cgx::tool::PlanOptions planOptions;
   CLI::App* plan = app.add_subcommand("plan", "Predict all-reduce times on a cluster, and what the tuner will choose");
   cgx::tool::addPlanFlags(*plan, &planOptions);
+  cgx::tool::doctor::Options doctorOptions;
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "Say what keeps NCCL on this host from using the plugin, and what to do about it");
+  doctor->add_option("--json", doctorOptions.json, "Write the checks to this file, too")->type_name("FILE");
   cgx::tool::InfoOptions infoOptions;
   CLI::App* info = app.add_subcommand("info", "Show version, plugin ABI, interfaces, instruction sets and settings");
   info->add_option("--plugin", infoOptions.plugin,
@@ -32,6 +37,7 @@ int main(int argc, char** argv) {
   }
   const cgx::Lookup environment = [](const char* name) -> const char* { return std::getenv(name); };
   if (info->parsed()) return cgx::tool::info(infoOptions, environment);
+  if (doctor->parsed()) return cgx::tool::doctor::run(doctorOptions, environment);
   if (plan->parsed()) return cgx::tool::plan(planOptions, environment);
   return cgx::tool::perf(perfOptions, std::vector<std::string>(argv, argv + argc), environment);
 }
