@@ -183,7 +183,7 @@ ncclResult_t connectAny(void* handle, void** sendComm) {
   if (fd < 0) return ncclRemoteError;
   if (is(Defect::BlocksInConnect)) {
     char hello;
-    (void)recv(fd, &hello, 1, 0);  // which accept sends
+    while (recv(fd, &hello, 1, 0) != 1) usleep(10'000);  // accept sends it; the end of a peer that was killed is no answer
   }
   setNonBlocking(fd);
   auto* comm = new Comm;
