@@ -74,8 +74,8 @@ Answer unsupported(ncclDataType_t type, ncclRedOp_t op) {
 // ---- init, finalize
 
 // Loaded without being asked for (as libnccl-net.so) we carry net traffic only: no collnet, and no noise about it.
-Answer attach(ncclDebugLogger_t log, Host** out) {
-  auto host = Host::attach(log);
+Answer attach(ncclDebugLogger_t log, Caller caller, Host** out) {
+  auto host = Host::attach(log, caller);
   if (!host.ok()) return std::move(host).status();
   if (!host.value()->named()) {
     CGX_LOG(Info, Init, "collnet stays off: NCCL_NET_PLUGIN does not name this library");
@@ -88,7 +88,7 @@ Answer attach(ncclDebugLogger_t log, Host** out) {
 ncclResult_t init(ncclDebugLogger_t log) noexcept {
   return guard("collnet init", [&]() -> Answer {
     Host* host = nullptr;
-    return attach(log, &host);
+    return attach(log, Caller::Unclear, &host);
   });
 }
 
@@ -96,7 +96,7 @@ ncclResult_t init(void** ctx, std::uint64_t commId, ncclDebugLogger_t log) noexc
   return guard("collnet init", [&]() -> Answer {
     if (ctx == nullptr) return Answer::badArgument("no place for the context");
     Host* host = nullptr;
-    if (Answer answer = attach(log, &host); host == nullptr) return answer;
+    if (Answer answer = attach(log, Caller::FromV11, &host); host == nullptr) return answer;
     *ctx = reinterpret_cast<void*>(host->openContext(Half::Collnet, commId));
     return {};
   });

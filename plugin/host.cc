@@ -1,8 +1,6 @@
 // What the process shares under both halves of the plugin, and its end when the library is unloaded.
 #include "plugin/host.h"
 
-#include <dlfcn.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -56,70 +54,40 @@ void useLogger(ncclDebugLogger_t log) noexcept {
   log::setSink(&ncclSink, log::Level::Info);
 }
 
-std::string libraryPath() {
-  Dl_info info{};
-  if (dladdr(&attachMutex, &info) == 0 || info.dli_fname == nullptr) return {};
-  return info.dli_fname;
-}
-
-bool sameFile(const std::string& a, const std::string& b) {
-  struct stat x {};
-  struct stat y {};
-  return stat(a.c_str(), &x) == 0 && stat(b.c_str(), &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
-}
-
-bool meansUs(const std::string& word, const std::string& libraryPath) {
-  const std::size_t slash = word.rfind('/');
-  const std::string base = slash == std::string::npos ? word : word.substr(slash + 1);
-  if (base == "libnccl-net-cgx.so" || base == "libnccl-tuner-cgx.so") return true;
-  if (slash == std::string::npos) return word == "cgx";
-  return sameFile(word, libraryPath);
-}
-
 }  // namespace
 
-bool namesUs(const char* value, const std::string& libraryPath) {
-  if (value == nullptr) return false;
-  std::string_view rest = value;
-  while (!rest.empty()) {
-    const std::size_t comma = rest.find(',');
-    if (meansUs(std::string(rest.substr(0, comma)), libraryPath)) return true;
-    rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 1);
-  }
-  return false;
-}
-
-Host::Host(Settings settings, Status problem, bool named, std::unique_ptr<transport::Transport> transport)
+Host::Host(Settings settings, Status problem, Activation activation, std::unique_ptr<transport::Transport> transport)
     : settings_(std::move(settings)),
       problem_(std::move(problem)),
-      named_(named),
+      activation_(std::move(activation)),
       transport_(std::move(transport)),
       dialer_(*transport_, settings_) {}
 
-Result<std::unique_ptr<Host>> Host::create() {
+Result<std::unique_ptr<Host>> Host::create(ncclDebugLogger_t log, Caller caller) {
   Settings settings;
   std::vector<std::string> unknown;
   Status problem = loadEnvironment(settings, &unknown);
   if (problem.failed()) CGX_LOG(Warn, Env, "%s; compression is off", problem.text().c_str());
   for (const std::string& line : unknown) CGX_LOG(Warn, Env, "%s", line.c_str());
 
-  const std::string path = libraryPath();
-  // Asked for as a tuner beside another plugin's net, we carry nothing and must not steer what that one carries.
-  const char* net = environment("NCCL_NET_PLUGIN");
-  const bool netIsOpen = net == nullptr || *net == '\0';
-  const bool named = namesUs(net, path) || (netIsOpen && namesUs(environment("NCCL_TUNER_PLUGIN"), path));
   auto transport = transport::createSocket(settings);
   if (!transport.ok()) return std::move(transport).status();
   if (transport->get()->devices().empty()) return Status::internal("the socket transport has no device");
-  return std::unique_ptr<Host>(new Host(std::move(settings), std::move(problem), named, std::move(transport).value()));
+  // Last, since an init that fails must not have changed the process's environment.
+  Activation activation;
+  activation.nccl = callingNccl(log, caller);
+  activation.decision = decideHere(settings, activation.nccl);
+  activation.collnet = activate(activation.decision, activation.nccl);
+  return std::unique_ptr<Host>(
+      new Host(std::move(settings), std::move(problem), std::move(activation), std::move(transport).value()));
 }
 
-Result<Host*> Host::attach(ncclDebugLogger_t log) {
+Result<Host*> Host::attach(ncclDebugLogger_t log, Caller caller) {
   const std::lock_guard lock(attachMutex);
   useLogger(log);
   Host* host = current.load();
   if (host == nullptr) {
-    auto made = create();
+    auto made = create(log, caller);
     if (!made.ok()) return std::move(made).status();
     host = std::move(made).value().release();
     owner = getpid();
@@ -132,7 +100,7 @@ Result<Host*> Host::attach(ncclDebugLogger_t log) {
 Result<Host*> Host::get() {
   Host* host = current.load();
   if (host != nullptr) return host;
-  return attach(nullptr);
+  return attach(nullptr, Caller::Unclear);
 }
 
 // One line a process, and only once there is somebody to read it.
@@ -144,17 +112,23 @@ void Host::banner() {
     devices += devices.empty() ? "" : ", ";
     devices += device.name + " " + device.address + " " + std::to_string(device.speedMbps) + " Mb/s";
   }
-  const std::string compression = !named_                       ? "off (not named in NCCL_NET_PLUGIN)"
+  const std::string compression = !named()                      ? "off (not named in NCCL_NET_PLUGIN)"
                                   : problem_.failed()           ? "off (bad setting)"
                                   : settings_.mode == Mode::Off ? "off (CGX_MODE=off)"
                                   : settings_.bits > 8 ? "off (CGX_BITS=" + std::to_string(settings_.bits) + ")"
                                                        : std::to_string(settings_.bits) + " bits";
   CGX_LOG(Info, Init, "cgx %s, net and collnet ABI v6-v12; %zu device(s): %s; compression: %s", CGX_VERSION,
           transport_->devices().size(), devices.c_str(), compression.c_str());
-  const char* enabled = environment("NCCL_COLLNET_ENABLE");
-  if (named_ && problem_.ok() && settings_.mode != Mode::Off && settings_.bits <= 8 &&
-      (enabled == nullptr || std::string_view(enabled) == "0"))
-    CGX_LOG(Warn, Init, "all-reduces stay uncompressed: NCCL uses collnet plugins only with NCCL_COLLNET_ENABLE=1");
+  for (const std::string& line : activation_.decision.warnings) CGX_LOG(Warn, Env, "%s", line.c_str());
+  if (named() && problem_.ok() && settings_.mode != Mode::Off && settings_.bits <= 8) warnOfCollnet();
+}
+
+void Host::warnOfCollnet() const {
+  if (activation_.collnet.on) return;
+  CGX_LOG(Warn, Init, "all-reduces stay uncompressed: %s; %s",
+          activation_.collnet.byUser ? "NCCL_COLLNET_ENABLE switches collnet plugins off"
+                                     : "NCCL was not told in time to use collnet plugins",
+          activation::remedy(activation_.nccl, libraryPath()).c_str());
 }
 
 Result<const transport::Device*> Host::device(int dev) const {
@@ -226,6 +200,7 @@ void unload() noexcept {
     host = nullptr;
   }
   if (host == nullptr) {
+    forgetAnswers();
     log::setSink(nullptr, log::Level::None);
     releaseRuntime();
   }

@@ -15,6 +15,7 @@
 #include "cgx/settings.h"
 #include "cgx/status.h"
 #include "cgx/transport.h"
+#include "plugin/activate.h"
 #include "plugin/dialer.h"
 #include "plugin/nccl_types.h"
 
@@ -29,9 +30,9 @@ class Host {
  public:
   /// Finds or makes the Host. `log` may be nullptr: an earlier logger stays. A failure is not remembered: a later call
   /// tries again.
-  static Result<Host*> attach(ncclDebugLogger_t log);
+  static Result<Host*> attach(ncclDebugLogger_t log, Caller caller);
 
-  /// The Host if init has been called, else as attach(nullptr): calls before init work too.
+  /// The Host if init has been called, else as attach(nullptr, Caller::Unclear): calls before init work too.
   static Result<Host*> get();
 
   Host(const Host&) = delete;
@@ -41,7 +42,7 @@ class Host {
   /// Why compression must not be used although the user asked for it (a bad setting), or Ok.
   const Status& problem() const noexcept { return problem_; }
   /// Whether the user named us; if not we carry net traffic and nothing else.
-  bool named() const noexcept { return named_; }
+  bool named() const noexcept { return activation_.decision.named; }
   transport::Transport& transport() noexcept { return *transport_; }
   Dialer& dialer() noexcept { return dialer_; }
   /// Code::Invalid unless `dev` is one of devices().
@@ -73,15 +74,23 @@ class Host {
   void abortIfAsked(const Status& why) const noexcept;
 
  private:
-  Host(Settings settings, Status problem, bool named, std::unique_ptr<transport::Transport> transport);
-  static Result<std::unique_ptr<Host>> create();
+  /// What NCCL was told, and what it will make of it.
+  struct Activation {
+    NcclVersion nccl;
+    activation::Decision decision;
+    CollnetState collnet;
+  };
+
+  Host(Settings settings, Status problem, Activation activation, std::unique_ptr<transport::Transport> transport);
+  static Result<std::unique_ptr<Host>> create(ncclDebugLogger_t log, Caller caller);
   void banner();
+  void warnOfCollnet() const;
   friend void unload() noexcept;
   friend class Live;
 
   const Settings settings_;
   const Status problem_;
-  const bool named_;
+  const Activation activation_;
   const std::unique_ptr<transport::Transport> transport_;
   Dialer dialer_;
   std::atomic<std::uint64_t> ordinal_{0};
@@ -111,10 +120,6 @@ class Live {
  private:
   Host& host_;
 };
-
-/// Whether a value of NCCL_NET_PLUGIN or NCCL_TUNER_PLUGIN means the library in `libraryPath`: "cgx", its file name, a
-/// path to that very file, or a comma list that holds one of these.
-bool namesUs(const char* value, const std::string& libraryPath);
 
 /// Frees what the C++ runtime keeps, if it is ours alone; no exception may be thrown afterwards. At the very end of the
 /// library.

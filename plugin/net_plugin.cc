@@ -37,16 +37,18 @@ bool validSize(Size size) {
 // ---- init, finalize
 
 ncclResult_t init(ncclDebugLogger_t log) noexcept {
-  return guard("init", [&]() -> Answer { return Host::attach(log).status(); });
+  return guard("init", [&]() -> Answer { return Host::attach(log, Caller::V6ToV9).status(); });
 }
 
-ncclResult_t init(ncclDebugLogger_t log, ncclProfilerCallback_t) noexcept { return init(log); }
+ncclResult_t init(ncclDebugLogger_t log, ncclProfilerCallback_t) noexcept {
+  return guard("init", [&]() -> Answer { return Host::attach(log, Caller::V10).status(); });
+}
 
 ncclResult_t init(void** ctx, std::uint64_t commId, ncclNetCommConfig_t*, ncclDebugLogger_t log,
                   ncclProfilerCallback_t) noexcept {
   return guard("init", [&]() -> Answer {
     if (ctx == nullptr) return Answer::badArgument("no place for the context");
-    auto host = Host::attach(log);
+    auto host = Host::attach(log, Caller::FromV11);
     if (!host.ok()) return std::move(host).status();
     *ctx = reinterpret_cast<void*>(host.value()->openContext(Half::Net, commId));
     return {};

@@ -58,7 +58,7 @@ ncclResult_t init(std::size_t nRanks, std::size_t nNodes, ncclDebugLogger_t log,
   return guard("tuner init", [&]() -> Answer {
     if (out == nullptr) return Answer::badArgument("no place for the context");
     *out = nullptr;
-    auto host = Host::attach(log);
+    auto host = Host::attach(log, Caller::Unclear);
     // Net's init says why, and NCCL goes on without us.
     if (!host.ok() || !host.value()->named() || host.value()->problem().failed()) return {};
     auto context = std::make_unique<Context>(*host.value(), nRanks, nNodes);

@@ -17,6 +17,8 @@ enum class Rounding : std::uint8_t { Nearest, Stochastic };
 enum class Mode : std::uint8_t { Off, Auto, Always };
 /// Whose all-reduces may be compressed: those of the job's whole communicator, or of every one.
 enum class Comms : std::uint8_t { World, All };
+enum class Intra : std::uint8_t { Auto, On, Off };
+enum class Gdr : std::uint8_t { Auto, On, Off };
 
 /// A Settings{} holds the documented defaults.
 struct Settings {
@@ -50,6 +52,9 @@ struct Settings {
   double keepalive = 30;      // seconds between TCP keepalive probes
   int linkSpeedMbps = 0;      // 0: what the kernel says
   bool abortOnError = false;  // abort the process on the first communicator error
+  // what NCCL is told (activation.h)
+  Intra intra = Intra::Auto;  // compress between the processes of a host; auto: off, as there are host pointers only
+  Gdr gdr = Gdr::Auto;        // GPU memory without a copy to the host; auto: off, as it is not built yet
   // not settings of ours: what the launcher says
   int localRanks = 1;            // ranks of this job on this host
   bool localRanksKnown = false;  // false: nobody said, 1 is a guess

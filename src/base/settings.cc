@@ -110,6 +110,13 @@ constexpr std::tuple kParams{
     Param{"CGX_LINK_SPEED", nullptr, &Settings::linkSpeedMbps,
           Number<int>{.low = 1, .high = 10'000'000, .zeroWord = "auto", .unit = " Mb/s"},
           "Speed that NCCL is told; auto: what the kernel reports."},
+    Param{"CGX_INTRA", nullptr, &Settings::intra,
+          choice(Word{"auto", Intra::Auto}, Word{"on", Intra::On}, Word{"off", Intra::Off}),
+          "Compression between the processes of one host, unless its GPUs reach one another directly; auto: off until "
+          "GPU memory is encoded in place."},
+    Param{"CGX_GDR", nullptr, &Settings::gdr,
+          choice(Word{"auto", Gdr::Auto}, Word{"on", Gdr::On}, Word{"off", Gdr::Off}),
+          "GPU memory taken from NCCL without its copy to the host. Not built yet: on says so, auto is off."},
     Param{"CGX_ABORT_ON_ERROR", nullptr, &Settings::abortOnError, choice(Word{"0", false}, Word{"1", true}),
           "Abort the process on a communicator's first error, for launchers that only see exits."},
 };

@@ -8,6 +8,7 @@ import unittest
 LIBRARY, EXPORTS_MAP = sys.argv[1:3]
 TABLES = {f"{table}_v{version}" for table in ("ncclNetPlugin", "ncclCollNetPlugin") for version in range(6, 13)}
 TABLES |= {f"ncclTunerPlugin_v{version}" for version in range(2, 7)}
+TABLES |= {"ncclEnvPlugin_v1", "ncclEnvPlugin_v2"}
 EXPORTED = TABLES | {"cgxCounters", "cgxTotals"}  # include/cgx/observe.h
 NEEDED = {"libc.so.6", "libm.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
 NEWEST_GLIBC = (2, 34)

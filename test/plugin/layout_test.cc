@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "plugin/collnet_api.h"
+#include "plugin/env_api.h"
 #include "plugin/net_api.h"
 #include "plugin/tuner_api.h"
 
@@ -35,6 +36,8 @@ TEST(Layout, TablesHaveNcclsNumberOfSlots) {
   const std::size_t coll[] = {sizeof(ncclCollNet_v6_t), sizeof(ncclCollNet_v7_t),  sizeof(ncclCollNet_v8_t),
                               sizeof(ncclCollNet_v9_t), sizeof(ncclCollNet_v10_t), sizeof(ncclCollNet_v11_t),
                               sizeof(ncclCollNet_v12_t)};
+  EXPECT_EQ(sizeof(ncclEnv_v1_t), 4 * sizeof(void*));
+  EXPECT_EQ(sizeof(ncclEnv_v2_t), 4 * sizeof(void*));
   const std::size_t collSlots[] = {15, 15, 17, 18, 18, 19, 19};
   for (std::size_t i = 0; i < 7; ++i) {
     EXPECT_EQ(net[i], netSlots[i] * sizeof(void*)) << "net v" << i + 6;
