@@ -30,8 +30,8 @@ activation::Decision decideHere(const Settings& settings, NcclVersion nccl);
 
 /// How NCCL will see CollNet, for the banner.
 struct CollnetState {
-  bool on = false;       // switched on, in time
-  bool byUser = false;   // on or off by the user's own value
+  bool on = false;      // switched on, in time
+  bool byUser = false;  // on or off by the user's own value
 };
 
 /// Sets in the process's environment what can be set in time and the user has not set; nothing where the env plugin

@@ -1,9 +1,8 @@
 // NCCL's environment plugin: every NCCL_* look-up of NCCL 2.28.7 and later comes through here, in whatever job finds us
 // as libnccl-env.so. Passes the environment through but for what activation decides. Never an error: a job must not
 // suffer for our being installed.
-#include "plugin/env_api.h"
-
 #include "plugin/activate.h"
+#include "plugin/env_api.h"
 #include "plugin/host.h"
 
 namespace cgx::plugin::env {

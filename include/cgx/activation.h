@@ -1,6 +1,6 @@
-// What NCCL must be told so that it uses us, and by whom it can still be told in time: one room that the env plugin, the
-// net plugin's init, `cgx run` and `cgx doctor` ask. Pure: facts in, decision out; sets nothing, reads nothing itself.
-// Sources: NCCL 2.18 to 2.30 (src/plugin/net.cc, src/plugin/env.cc, src/init.cc), measured in the versions named.
+// What NCCL must be told so that it uses us, and by whom it can still be told in time: one room that the env plugin,
+// the net plugin's init and tools ask. Pure: facts in, decision out; sets nothing, reads nothing itself. Sources:
+// NCCL 2.18 to 2.30 (src/plugin/net.cc, src/plugin/env.cc, src/init.cc), measured in the versions named.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace cgx::activation {
 /// Who can switch CollNet on.
 enum class Way : std::uint8_t {
   FromInit,   // up to 2.26: the plugin's init is in time
-  ByHand,     // 2.27 to 2.28.3: read before any plugin is loaded; the user, nccl.conf or `cgx run`
+  ByHand,     // 2.27 to 2.28.3: read before any plugin is loaded; the user or nccl.conf
   EnvPlugin,  // from 2.28.7: libnccl-env.so, or what helps with ByHand
   Unknown,    // NCCL's version is not known
 };
@@ -36,8 +36,8 @@ struct Box {
 
 struct Facts {
   NcclVersion nccl;
-  Lookup lookup;             // the job's environment
-  std::string libraryPath;   // of this library, to recognise its path in NCCL_NET_PLUGIN
+  Lookup lookup;            // the job's environment
+  std::string libraryPath;  // of this library, to recognise its path in NCCL_NET_PLUGIN
   Intra intra = Intra::Auto;
   Gdr gdr = Gdr::Auto;
   bool devicePointers = false;  // whether this build takes CUDA pointers
@@ -70,16 +70,16 @@ Decision decide(const Facts& facts);
 /// Whether `name` is a variable that decide() may want; cheap.
 bool mayDecide(const char* name) noexcept;
 
-/// What the user has set, even if it is empty (NCCL_COLLNET_ENABLE= is a 0 to NCCL). An NCCL_HOSTID of ours that a parent
-/// process set is not the user's.
+/// What the user has set, even if it is empty (NCCL_COLLNET_ENABLE= is a 0 to NCCL). An NCCL_HOSTID of ours that a
+/// parent process set is not the user's.
 std::optional<std::string> usersValue(const char* name, const Lookup& lookup);
 
 /// Whether NCCL takes this value of NCCL_COLLNET_ENABLE for on: up to 2.26 the text "1", later a number above 0.
 bool collnetOn(const std::string& value, NcclVersion nccl) noexcept;
 
 /// Whether a value set by the plugin's init counts for the process's first communicator. Where it does not it must not
-/// be set there at all: NCCL 2.27 and later read NCCL_COLLNET_ENABLE anew for each communicator, so the second would have
-/// CollNet on the ranks for which it is the second, and not on the others.
+/// be set there at all: NCCL 2.27 and later read NCCL_COLLNET_ENABLE anew for each communicator, so the second would
+/// have CollNet on the ranks for which it is the second, and not on the others.
 bool inTimeFromInit(const char* name, NcclVersion nccl) noexcept;
 
 /// What the user can do about CollNet being off. One clause, no full stop.

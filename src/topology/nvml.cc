@@ -12,9 +12,9 @@ namespace {
 
 using Device = void*;
 constexpr int kSuccess = 0;
-constexpr unsigned kLinks = 18;   // NVML_NVLINK_MAX_LINKS
-constexpr int kP2pRead = 0;       // NVML_P2P_CAPS_INDEX_READ
-constexpr int kP2pStatusOk = 0;   // NVML_P2P_STATUS_OK
+constexpr unsigned kLinks = 18;  // NVML_NVLINK_MAX_LINKS
+constexpr int kP2pRead = 0;      // NVML_P2P_CAPS_INDEX_READ
+constexpr int kP2pStatusOk = 0;  // NVML_P2P_STATUS_OK
 
 struct Nvml {
   int (*init)() = nullptr;

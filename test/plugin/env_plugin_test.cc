@@ -1,7 +1,5 @@
 // The env plugin, and the same from net's init where NCCL has no env plugins: what NCCL is answered, who wins, how long
 // an answer lives. Each case runs in a child, as it changes the environment and what the library remembers.
-#include "plugin/env_api.h"
-
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +9,7 @@
 #include <functional>
 #include <thread>
 
+#include "plugin/env_api.h"
 #include "test/plugin/net_driver.h"
 #include "test/plugin/process.h"
 
@@ -229,9 +228,11 @@ void initFrom(int code) {
 }
 
 TEST(InTimeFromInit, UpTo226TheFirstInitSwitchesCollnetOnWithoutAWarning) {
-  const std::pair<int, void (*)(int)> rows[] = {
-      {21805, initFrom<ncclNet_v6_t>}, {21903, initFrom<ncclNet_v7_t>}, {22105, initFrom<ncclNet_v8_t>},
-      {22403, initFrom<ncclNet_v9_t>}, {22606, initFrom<ncclNet_v10_t>}};
+  const std::pair<int, void (*)(int)> rows[] = {{21805, initFrom<ncclNet_v6_t>},
+                                                {21903, initFrom<ncclNet_v7_t>},
+                                                {22105, initFrom<ncclNet_v8_t>},
+                                                {22403, initFrom<ncclNet_v9_t>},
+                                                {22606, initFrom<ncclNet_v10_t>}};
   for (const auto& [code, init] : rows)
     inChild({kNamed}, [&, c = code, f = init] {
       f(c);

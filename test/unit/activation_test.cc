@@ -16,7 +16,11 @@ namespace fs = std::filesystem;
 
 struct Job {
   std::map<std::string, std::string> environment{{"NCCL_NET_PLUGIN", "cgx"}};
-  Facts facts{.nccl = {2, 28, 9}, .lookup = nullptr, .libraryPath = "/opt/libnccl-net-cgx.so", .host = "host:boot", .box = nullptr};
+  Facts facts{.nccl = {2, 28, 9},
+              .lookup = nullptr,
+              .libraryPath = "/opt/libnccl-net-cgx.so",
+              .host = "host:boot",
+              .box = nullptr};
   int boxAsked = 0;
 
   Decision decide() {

@@ -183,7 +183,8 @@ ncclResult_t connectAny(void* handle, void** sendComm) {
   if (fd < 0) return ncclRemoteError;
   if (is(Defect::BlocksInConnect)) {
     char hello;
-    while (recv(fd, &hello, 1, 0) != 1) usleep(10'000);  // accept sends it; the end of a peer that was killed is no answer
+    while (recv(fd, &hello, 1, 0) != 1)
+      usleep(10'000);  // accept sends it; the end of a peer that was killed is no answer
   }
   setNonBlocking(fd);
   auto* comm = new Comm;
