@@ -72,6 +72,37 @@ TEST(Doctor, NamesACollnetThatIsOff) {
   }
 }
 
+TEST(Doctor, KnowsWhoSwitchesCollnetOnInEachVersion) {
+  struct Case {
+    NcclVersion nccl;
+    bool envPlugin;
+    bool on;
+  };
+  for (const Case& one : {Case{{2, 26, 5}, false, true}, Case{{2, 27, 7}, true, false}, Case{{2, 28, 3}, true, false},
+                          Case{{2, 28, 9}, true, true}, Case{{2, 28, 9}, false, false}, Case{{2, 30, 7}, true, true}}) {
+    Facts facts = healthy();
+    facts.collnet = {};
+    facts.nccl[0].version = one.nccl;
+    facts.envPlugin = one.envPlugin;
+    EXPECT_EQ(problems(facts), one.on ? Names{} : Names{"CollNet"}) << one.nccl.text() << " " << one.envPlugin;
+    facts.collnet = {"0", "environment"};
+    EXPECT_EQ(problems(facts), Names{"CollNet"}) << "the user's word wins in " << one.nccl.text();
+  }
+  Facts facts = healthy();
+  facts.collnet = {};
+  facts.nccl.clear();
+  EXPECT_EQ(problems(facts), Names{"CollNet"}) << "an unknown version";
+}
+
+TEST(Doctor, FindsTheEnvPluginAsNcclDoes) {
+  const auto found = [](const std::string& value) {
+    return collect([&](const char* name) { return std::string(name) == "NCCL_ENV_PLUGIN" ? value.c_str() : nullptr; })
+        .envPlugin;
+  };
+  EXPECT_FALSE(found("/nowhere/libnccl-env.so"));
+  EXPECT_FALSE(found("libc.so.6"));
+}
+
 TEST(Doctor, NamesInterfacesSettingsAndLimits) {
   Facts facts = healthy();
   facts.devices.clear();

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "cgx/activation.h"
+
 namespace cgx::tool::doctor {
 namespace {
 
@@ -64,19 +66,27 @@ Check checkInterfaces(const Facts& facts) {
 
 Check checkCollnet(const Facts& facts) {
   const std::string name = "CollNet";
-  if (!facts.collnet.set() || facts.collnet.value != "1")
-    return problem(name,
-                   facts.collnet.set() ? "NCCL_COLLNET_ENABLE=" + from(facts.collnet) + " leaves it off"
-                                       : "off, as NCCL_COLLNET_ENABLE is not set: nothing is compressed",
-                   "export NCCL_COLLNET_ENABLE=1, or put NCCL_COLLNET_ENABLE=1 into /etc/nccl.conf");
-  return ok(name, "NCCL_COLLNET_ENABLE=" + from(facts.collnet));
+  const NcclVersion version = versionOf(facts);
+  const std::string remedy = activation::remedy(version, facts.opened);
+  if (facts.collnet.set()) {
+    if (activation::collnetOn(facts.collnet.value, version))
+      return ok(name, "NCCL_COLLNET_ENABLE=" + from(facts.collnet));
+    return problem(name, "NCCL_COLLNET_ENABLE=" + from(facts.collnet) + " leaves it off", remedy);
+  }
+  if (activation::wayOf(version) == activation::Way::FromInit)
+    return ok(name, "the plugin's init switches it on in time for NCCL " + version.text());
+  if (activation::wayOf(version) == activation::Way::EnvPlugin && facts.envPlugin)
+    return ok(name, "the env plugin switches it on for NCCL " + version.text());
+  return problem(name, "off, as NCCL_COLLNET_ENABLE is not set: nothing is compressed", remedy);
 }
 
 Check checkReload(const Facts& facts) {
   const std::string name = "reload";
   const NcclVersion version = versionOf(facts);
-  const bool forgets = version >= NcclVersion{2, 28, 3} && version <= NcclVersion{2, 29, 7};
-  if (!forgets || facts.refCount.value == "1") return ok(name, "the plugin stays known between communicators");
+  const bool forgets = version.known() && activation::forgetsThePlugin(version);
+  const bool told =
+      !facts.refCount.set() && facts.envPlugin && activation::wayOf(version) == activation::Way::EnvPlugin;
+  if (!forgets || told || facts.refCount.value == "1") return ok(name, "the plugin stays known between communicators");
   return note(name, "NCCL " + version.text() +
                         " forgets the plugin with the last communicator: jobs that make another then need "
                         "NCCL_NET_PLUGIN_REF_COUNT=1");

@@ -29,6 +29,7 @@ struct Facts {
   std::string initError;             // why the net half does not start; empty: it does
   std::vector<std::string> devices;  // of the started net half, as lines
   std::vector<FoundNccl> nccl;
+  bool envPlugin = false;       // NCCL finds this library as its env plugin, too
   bool foreignDefault = false;  // libnccl-net.so on the loader's path is another plugin
   std::string badSettings;      // the error of load(); empty: none
   std::vector<std::string> unknownSettings;

@@ -76,6 +76,21 @@ void open(Facts* facts) {
   }
 }
 
+/// As NCCL from 2.28.7 looks for it: what NCCL_ENV_PLUGIN says, as a file or a word, else the default name.
+bool envPlugin(const Lookup& lookup) {
+  const char* named = lookup("NCCL_ENV_PLUGIN");
+  const std::string word = named == nullptr ? "" : named;
+  for (const std::string& name : word.empty() ? std::vector<std::string>{"libnccl-env.so"}
+                                              : std::vector<std::string>{word, "libnccl-env-" + word + ".so"}) {
+    void* library = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL);
+    if (library == nullptr) continue;
+    const bool ours = ::dlsym(library, "ncclEnvPlugin_v1") != nullptr && ::dlsym(library, "cgxCounters") != nullptr;
+    ::dlclose(library);
+    return ours;
+  }
+  return false;
+}
+
 bool foreignDefault() {
   void* library = ::dlopen("libnccl-net.so", RTLD_LAZY | RTLD_LOCAL);
   if (library == nullptr) return false;
@@ -95,6 +110,7 @@ Facts collect(const Lookup& lookup, const std::string& root) {
   facts.cudaQueues = variable(lookup, root, "CUDA_DEVICE_MAX_CONNECTIONS");
   open(&facts);
   facts.nccl = findNccl(ncclRootsFor("python3", lookup, root));
+  facts.envPlugin = envPlugin(lookup);
   facts.foreignDefault = foreignDefault();
   Settings settings;
   if (const Status loaded = loadEnvironment(settings, &facts.unknownSettings); !loaded.ok())
