@@ -101,8 +101,7 @@ bool isCollnet(Algorithm algorithm) noexcept;
 std::optional<Choice> chooseBlind(const Settings& settings, const Group& group, const Call& call,
                                   bool collnetOffered) noexcept;
 
-/// The size of CollnetChain's chunk, in bytes on each of `channels`, that keeps what we get in one call large: at least
-/// NCCL's own `chunkBytes`.
+/// The size of CollnetChain's chunk, in bytes on each of `channels`. Today always NCCL's own `chunkBytes`.
 std::size_t chunkBytesFor(const Group& group, std::size_t bytes, int channels, std::size_t chunkBytes) noexcept;
 
 }  // namespace cgx::tuner

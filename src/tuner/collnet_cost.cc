@@ -1,5 +1,6 @@
 // What a sum through our collnet costs: the codec's work, the bytes on the link and the messages, from constants that
-// were measured once (docs/performance.md says how) and are compiled in, so that every rank reckons alike.
+// are compiled in, so that every rank reckons alike. The constants are estimates, not yet fitted to measured
+// all-reduces.
 #include <algorithm>
 
 #include "cgx/tuner.h"
