@@ -152,10 +152,11 @@ TEST_P(TransportConnect, ABurstOfGoodDialersPushesNobodyOut) {
     static_cast<Stall*>(self)->held.release();
     static_cast<Stall*>(self)->release.acquire();
   };
-  std::array<std::byte, 8> memory{};
-  const Slot slot{memory, 0};
+  const std::array<std::byte, 8> message{};
+  std::array<std::byte, 8> arrived{};
+  const Slot slot{arrived, 0};
   Waiter sent;
-  ASSERT_TRUE(b_->recv({&slot, 1}, stall).ok() && a_->send(memory, 0, Priority::Normal, sent).ok());
+  ASSERT_TRUE(b_->recv({&slot, 1}, stall).ok() && a_->send(message, 0, Priority::Normal, sent).ok());
   stall.held.acquire();
   struct Dialer {
     Fd fd;
