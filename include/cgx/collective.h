@@ -2,6 +2,7 @@
 // the codec; knows no NCCL types and no sockets.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,7 +38,30 @@ struct Part {
 
 struct Request;  // opaque; one of the communicator's fixed pool
 
-/// Counters since connect; `wireBytes` counts what was handed to the transport, message headers included.
+/// Calls of one kind, and the bytes of the user's data in them.
+struct Calls {
+  std::uint64_t operations = 0;
+  std::uint64_t inputBytes = 0;
+};
+
+/// All-reduces of about one size.
+struct SizeCounters {
+  std::uint64_t operations = 0;  // called
+  std::uint64_t inputBytes = 0;
+  std::uint64_t wireBytes = 0;
+  std::uint64_t nanoseconds = 0;  // from call to end, of those that ended
+};
+/// Class 0 holds all-reduces of at most 1 KiB, class k those of at most 2^k KiB, the last one everything above.
+inline constexpr std::size_t kSizeClasses = 24;
+constexpr std::size_t sizeClassOf(std::uint64_t bytes) noexcept {
+  std::size_t k = 0;
+  while (k + 1 < kSizeClasses && bytes > (std::uint64_t{1024} << k)) ++k;
+  return k;
+}
+
+/// Counters since connect, of this rank alone; `wireBytes` counts what was handed to the transport, message headers
+/// included. Tiles are those of this rank's contributions, once for each message that carries them. Times add up over
+/// threads and messages, so their sum may exceed the time that passed.
 struct Counters {
   std::uint64_t operations = 0;
   std::uint64_t inputBytes = 0;
@@ -45,6 +69,19 @@ struct Counters {
   std::uint64_t messages = 0;
   std::uint64_t zeroTiles = 0;
   std::uint64_t rawTiles = 0;
+
+  Calls allReduces{};
+  Calls allGathers{};
+  Calls reduceScatters{};
+  std::uint64_t smallOperations = 0;  // all-reduces to be compressed that travelled exact, as their content is small
+  std::uint64_t codedTiles = 0;       // that travel as codes
+  std::uint64_t exactTiles = 0;       // of rawTiles: in operations that travel exact
+  std::uint64_t wholeTiles = 0;       // not of rawTiles: in a message sent whole, as codes would not be smaller
+  std::uint64_t encodeNs = 0;         // contributions: reading, coding and clearing them
+  std::uint64_t reduceNs = 0;         // decoding, adding and coding the sum; for an all-gather the copy
+  std::uint64_t decodeNs = 0;         // results
+  std::uint64_t wireNs = 0;           // messages, from handing them to the transport until they were sent
+  std::array<SizeCounters, kSizeClasses> sizes{};
 };
 
 /// Driven by one thread at a time for posts and test; register, deregister and close may come from another thread.

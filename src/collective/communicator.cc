@@ -136,6 +136,24 @@ std::uint32_t configurationOf(const Limits& limits) {
   return static_cast<std::uint32_t>(h);
 }
 
+/// What this communicator will do, for the log. NCCL gives collnet one rank a node, or a few with NVLink switches.
+std::string startLine(const ConnectSpec& spec, const EngineOptions& options, int threads) {
+  const Settings& settings = options.settings;
+  const auto devices = spec.transport->devices();
+  const auto device = static_cast<std::size_t>(spec.device);
+  std::string codes = "exact";
+  if (settings.bits != codec::kExactBits) {
+    const bool stochastic = settings.rounding == Rounding::Stochastic;
+    codes = std::to_string(settings.bits) + " bits, " + (stochastic ? "stochastic" : "nearest") + " rounding";
+  }
+  return "communicator " + std::to_string(options.communicator) + ": rank " + std::to_string(options.rank) + " of " +
+         std::to_string(options.limits.ranks) + " collnet ranks" +
+         (settings.worldRanks > 0 ? " (job of " + std::to_string(settings.worldRanks) + ")" : "") + ", " + codes +
+         ", " + std::to_string(options.limits.blockElements) + " elements a block, " + options.kernels->name +
+         " codec, " + std::to_string(threads) + " codec threads, host memory, device " +
+         (device < devices.size() ? devices[device].name : std::to_string(spec.device));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Communicator>> connect(const ConnectSpec& given) {
@@ -174,15 +192,14 @@ Result<std::unique_ptr<Communicator>> connect(const ConnectSpec& given) {
   options.limits = limits;
   options.settings = spec.settings;
   if (spec.exact) options.settings.bits = codec::kExactBits;
-  const int bits = options.settings.bits;
   options.communicator = mesh->ordinal;
   options.configuration = configurationOf(limits);
   options.executor = &*workers.value();
+  const std::string line = startLine(spec, options, workers.value()->threads());
   auto communicator =
       std::make_unique<MeshCommunicator>(std::move(workers).value(), std::move(options), std::move(mesh).value());
   CGX_TRY(communicator->start());
-  CGX_LOG(Info, Coll, "communicator of %d ranks, this one %d: %d bits, %zu elements a block, %s codec", limits.ranks,
-          spec.rank, bits, limits.blockElements, kernels.value()->name);
+  CGX_LOG(Info, Coll, "%s", line.c_str());
   return std::unique_ptr<Communicator>(std::move(communicator));
 }
 

@@ -132,8 +132,8 @@ Status Engine::post(const Shape& shape, const void* send, void* recv, bool clear
     }
     operation.unitsLeft += operation.encodesLeft;
     ++nextOperation_;
-    ++counters_.operations;
-    counters_.inputBytes += shape.count * shape.elementBytes();
+    operation.sizeClass = sizeClassOf(shape.count * shape.elementBytes());
+    countPosted(operation);
     operation.state.store(operation.unitsLeft == 0 ? Request::State::Done : Request::State::Running,
                           std::memory_order_release);
     operation.scanned = false;
@@ -161,7 +161,7 @@ void Engine::decideExact(Request& operation) {
   operation.exact = shape.kind != Kind::AllReduce || options_.settings.bits == codec::kExactBits || ranks_ == 1 ||
                     bytes <= options_.settings.minBytes;
   operation.scanned = operation.exact;
-  if (operation.exact) return;
+  if (operation.exact) return countSmall(operation);
   const std::size_t peek = std::min(bytes, kPeekBytes) / shape.elementBytes();
   const std::size_t before = shape.count - peek;
   const std::size_t content =
@@ -169,7 +169,7 @@ void Engine::decideExact(Request& operation) {
   if (content != 0) {
     operation.exact = (before + content) * shape.elementBytes() <= options_.settings.minBytes;
     operation.scanned = true;
-    return;
+    return countSmall(operation);
   }
   postJob(operation.scan, Urgency::Urgent);
 }
@@ -185,6 +185,7 @@ void Engine::runScan(Job* job) noexcept {
     lock.lock();
     operation.exact = content * shape.elementBytes() <= self.options_.settings.minBytes;
     operation.scanned = true;
+    self.countSmall(operation);
     for (int r = 0; r < self.ranks_; ++r) {
       if (r != self.options_.rank) self.produce(self.peers_[static_cast<std::size_t>(r)], r);
     }
@@ -275,8 +276,10 @@ bool Engine::uses(const std::byte* data, std::size_t bytes) {
 }
 
 void Engine::finishUnit(Request& operation) {
+  if (--operation.unitsLeft > 0) return;
+  countDone(operation);
   // Pairs with the acquire in test().
-  if (--operation.unitsLeft == 0) operation.state.store(Request::State::Done, std::memory_order_release);
+  operation.state.store(Request::State::Done, std::memory_order_release);
 }
 
 void Engine::postJob(Job& job, Urgency urgency) {

@@ -53,9 +53,12 @@ struct Request {
   std::size_t encodesLeft = 0;  // contributions of this rank not yet encoded
   std::size_t unitsLeft = 0;    // messages to send, reductions and decodes until it is done
   transport::Clock::time_point posted;
+  std::size_t sizeClass = 0;  // of Counters::sizes; all-reduce only
   class Engine* engine = nullptr;
   JobOf<Request> scan;  // finds `exact` where that takes long
 };
+
+std::uint64_t nanosecondsSince(transport::Clock::time_point start) noexcept;
 
 /// Anonymous memory that costs nothing until touched.
 class Mapping {
@@ -128,6 +131,7 @@ class Engine {
     std::size_t bytes = 0;
     Request* operation = nullptr;
     std::size_t block = 0;
+    transport::Clock::time_point given;  // to the transport
   };
   /// Room for a message from a peer: Free, InFlight (posted), Ready (arrived), Busy (being reduced or decoded).
   struct InSlot {
@@ -148,6 +152,7 @@ class Engine {
     Reduction* reduction = nullptr;
     int peer = 0;
     bool underWay = false;  // given to the transport, not told
+    transport::Clock::time_point given;
   };
   /// A block that this rank reduces (or, all-gather, offers): Free, InFlight (waits for contributions), Busy, Ready
   /// (result may leave).
@@ -213,6 +218,13 @@ class Engine {
   Request& operationAt(std::uint64_t number) { return operations_[number % kMaxOperations]; }
   void decideExact(Request& operation);
   static void runScan(Job* job) noexcept;
+
+  // engine_count.cc; all under the mutex
+  void countPosted(const Request& operation);
+  void countSmall(const Request& operation);
+  void countEncoded(const Request& operation, Range range, const codec::Encoded& encoded);
+  void countMessage(const Request& operation, std::size_t bytes);
+  void countDone(const Request& operation);
 
   // engine_send.cc
   void produce(Peer& peer, int rank);

@@ -143,8 +143,11 @@ void Engine::runDecode(Job* job) noexcept {
   Lock lock(self.mutex_);
   if (self.failed_) return self.leave(lock);
   lock.unlock();
+  const auto start = transport::Clock::now();
   const Status decoded = self.decodeBlock(slot);
+  const std::uint64_t took = nanosecondsSince(start);
   lock.lock();
+  self.counters_.decodeNs += took;
   if (!decoded.ok()) {
     self.failLocked(decoded);
     return self.leave(lock);
@@ -239,6 +242,7 @@ void Engine::runReduce(Job* job) noexcept {
   Lock lock(self.mutex_);
   if (self.failed_) return self.leave(lock);
   lock.unlock();
+  const auto start = transport::Clock::now();
   const Range range = operation.plan.block(self.options_.rank, reduction.block);
   Status done;
   if (operation.plan.shape().kind == Kind::AllGather) {
@@ -246,7 +250,9 @@ void Engine::runReduce(Job* job) noexcept {
   } else {
     done = self.reduceBlock(reduction, range);
   }
+  const std::uint64_t took = nanosecondsSince(start);
   lock.lock();
+  self.counters_.reduceNs += took;
   if (!done.ok()) {
     self.failLocked(done);
     return self.leave(lock);

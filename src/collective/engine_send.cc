@@ -41,18 +41,20 @@ void Engine::runEncode(Job* job) noexcept {
   if (self.failed_) return self.leave(lock);
   lock.unlock();
 
+  const auto start = transport::Clock::now();
   const Range range = operation.plan.block(slot.peer, slot.block);
   const codec::Encoded encoded =
       self.encodeBlock(operation, range, 1, operation.exact, slot.memory + sizeof(wire::MessageHeader));
   self.fillHeader(slot.memory, operation, 1, slot.peer, slot.block, range, encoded, operation.exact);
   // In two phases nobody else reads this block; in one phase every peer's contribution does, and the reduction clears.
   if (!operation.plan.onePhase()) self.clearAfterUse(operation, range);
+  const std::uint64_t took = nanosecondsSince(start);
 
   lock.lock();
   slot.bytes = sizeof(wire::MessageHeader) + encoded.bytes;
   slot.state = SlotState::Ready;
-  self.counters_.zeroTiles += encoded.zeroTiles;
-  self.counters_.rawTiles += encoded.rawTiles;
+  self.counters_.encodeNs += took;
+  self.countEncoded(operation, range, encoded);
   if (--operation.encodesLeft == 0 && operation.plan.onePhase()) self.startReadyReductions();
   lock.unlock();
   self.pump(slot.peer);
@@ -141,11 +143,12 @@ Engine::Step Engine::nextStep(Peer& peer, int rank) {
     Reduction* reduction = byResult_[peer.resultsPosted % kWindow];
     if (reduction->state == SlotState::Ready) {
       ++peer.resultsPosted;
-      reduction->sends[static_cast<std::size_t>(rank)].underWay = true;
+      ResultSend& send = reduction->sends[static_cast<std::size_t>(rank)];
+      send.underWay = true;
+      send.given = transport::Clock::now();
       step.what = Step::What::SendResult;
       step.reduction = reduction;
-      counters_.wireBytes += reduction->bytes;
-      ++counters_.messages;
+      countMessage(*reduction->operation, reduction->bytes);
       return step;
     }
   }
@@ -166,8 +169,8 @@ Engine::Step Engine::nextStep(Peer& peer, int rank) {
     out.state = SlotState::InFlight;
     step.what = Step::What::SendContribution;
     step.out = &out;
-    counters_.wireBytes += out.bytes;
-    ++counters_.messages;
+    out.given = transport::Clock::now();
+    countMessage(*out.operation, out.bytes);
   }
   return step;
 }
@@ -216,6 +219,7 @@ void Engine::onSent(transport::Completion* completion, const Status& status) noe
   Engine& self = *slot.engine;
   Lock lock(self.mutex_);
   ++self.inside_;
+  self.counters_.wireNs += nanosecondsSince(slot.given);
   if (!status.ok()) self.lose(self.peers_[static_cast<std::size_t>(slot.peer)], status);
   self.contributionSent(slot);
   self.leave(lock);
@@ -226,6 +230,7 @@ void Engine::onResultSent(transport::Completion* completion, const Status& statu
   Engine& self = *send.reduction->engine;
   Lock lock(self.mutex_);
   ++self.inside_;
+  self.counters_.wireNs += nanosecondsSince(send.given);
   if (!status.ok()) self.lose(self.peers_[static_cast<std::size_t>(send.peer)], status);
   self.resultSent(send);
   self.leave(lock);

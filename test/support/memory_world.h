@@ -44,9 +44,19 @@ class MemoryWorld {
   }
   std::mt19937_64& random() { return random_; }
 
+  /// A message that a connection has carried; for tests that count.
+  void carry(std::size_t bytes) {
+    ++messages_;
+    bytes_ += bytes;
+  }
+  std::uint64_t messages() const { return messages_; }
+  std::uint64_t bytes() const { return bytes_; }
+
  private:
   std::mt19937_64 random_;
   std::vector<std::function<void()>> events_;
+  std::uint64_t messages_ = 0;
+  std::uint64_t bytes_ = 0;
 };
 
 /// Runs jobs as events. A job posted twice before it ran would be a bug of the poster.
@@ -171,6 +181,7 @@ class MemoryConnection final : public transport::Connection {
         if (!link->error.ok()) return;
         if (!s.data.empty()) std::memcpy(r.slot.data.data(), s.data.data(), s.data.size());
         r.completion->sizes[0] = s.completion->sizes[0] = s.data.size();
+        world.carry(s.data.size());
         world.add([link, from, s] {
           if (link->error.ok()) tell(link, from, s.completion);
         });
