@@ -33,26 +33,21 @@ collective::ConnectSpec connectSpec(Host& host, int rank, std::span<const transp
   return spec;
 }
 
-CollComm::CollComm(Host& host, std::unique_ptr<collective::Communicator> communicator, int rank, int ranks)
+CollComm::CollComm(Host& host, std::unique_ptr<collective::Communicator> communicator, int rank, int ranks, int bits)
     : live_(host),
       host_(host),
       rank_(rank),
       ranks_(ranks),
       communicator_(std::move(communicator)),
       counted_(*communicator_, ranks),
-      requests_(kRequests) {
+      requests_(kRequests),
+      statisticsId_(host.statistics().open(*communicator_, rank, ranks, bits)) {
   for (Request& request : requests_) request.comm = this;
 }
 
 CollComm::~CollComm() {
-  const collective::Counters counters = communicator_->counters();
   communicator_->close();
-  const double ratio =
-      counters.wireBytes == 0 ? 0 : static_cast<double>(counters.inputBytes) / static_cast<double>(counters.wireBytes);
-  CGX_LOG(Info, Coll, "rank %d of %d: %llu operations, %llu bytes in, %llu bytes on the wire (%.2f in per wire byte)",
-          rank_, ranks_, static_cast<unsigned long long>(counters.operations),
-          static_cast<unsigned long long>(counters.inputBytes), static_cast<unsigned long long>(counters.wireBytes),
-          ratio);
+  host_.statistics().close(statisticsId_);
 }
 
 Answer CollComm::test(void* token, int* done, int* bytes) {

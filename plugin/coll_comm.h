@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -23,7 +24,8 @@ collective::ConnectSpec connectSpec(Host& host, int rank, std::span<const transp
 /// Operations, test and iflush come from one thread at a time; memory and close from another.
 class CollComm {
  public:
-  CollComm(Host& host, std::unique_ptr<collective::Communicator> communicator, int rank, int ranks);
+  /// `bits` as this rank encodes; 32: exact.
+  CollComm(Host& host, std::unique_ptr<collective::Communicator> communicator, int rank, int ranks, int bits);
   /// Stops everything without waiting for a peer; says what was done.
   ~CollComm();
   CollComm(const CollComm&) = delete;
@@ -66,6 +68,7 @@ class CollComm {
   const Counted counted_;
   RequestPool<Request> requests_;
   std::atomic<bool> reported_{false};
+  const std::uint64_t statisticsId_;  // last: once it is there nothing may fail
 };
 
 }  // namespace cgx::plugin

@@ -185,7 +185,8 @@ ncclResult_t connect(void* handles[], int nranks, int rank, void* listenComm, vo
     spec.ordinal = comm->ordinal;
     auto made = collective::connect(spec);
     if (made.ok()) {
-      *collComm = new CollComm(host, std::move(made).value(), rank, nranks);
+      *collComm = new CollComm(host, std::move(made).value(), rank, nranks,
+                               spec.exact ? codec::kExactBits : spec.settings.bits);
       return {};
     }
     comm->listener.reset();

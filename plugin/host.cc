@@ -61,7 +61,8 @@ Host::Host(Settings settings, Status problem, Activation activation, std::unique
       problem_(std::move(problem)),
       activation_(std::move(activation)),
       transport_(std::move(transport)),
-      dialer_(*transport_, settings_) {}
+      dialer_(*transport_, settings_),
+      statistics_(settings_) {}
 
 Result<std::unique_ptr<Host>> Host::create(ncclDebugLogger_t log, Caller caller) {
   Settings settings;

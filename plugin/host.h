@@ -18,6 +18,7 @@
 #include "plugin/activate.h"
 #include "plugin/dialer.h"
 #include "plugin/nccl_types.h"
+#include "plugin/statistics.h"
 
 namespace cgx::plugin {
 
@@ -45,6 +46,7 @@ class Host {
   bool named() const noexcept { return activation_.decision.named; }
   transport::Transport& transport() noexcept { return *transport_; }
   Dialer& dialer() noexcept { return dialer_; }
+  Statistics& statistics() noexcept { return statistics_; }
   /// Code::Invalid unless `dev` is one of devices().
   Result<const transport::Device*> device(int dev) const;
   /// Same numbers for every version.
@@ -93,6 +95,7 @@ class Host {
   const Activation activation_;
   const std::unique_ptr<transport::Transport> transport_;
   Dialer dialer_;
+  Statistics statistics_;
   std::atomic<std::uint64_t> ordinal_{0};
   std::atomic<int> live_{0};  // listeners and communicators in NCCL's hands; while there are any, threads may run
   bool announced_ = false;    // under the lock of attach()

@@ -19,6 +19,7 @@ enum class Mode : std::uint8_t { Off, Auto, Always };
 enum class Comms : std::uint8_t { World, All };
 enum class Intra : std::uint8_t { Auto, On, Off };
 enum class Gdr : std::uint8_t { Auto, On, Off };
+enum class StatsFormat : std::uint8_t { Json, Prometheus };
 
 /// A Settings{} holds the documented defaults.
 struct Settings {
@@ -55,10 +56,15 @@ struct Settings {
   // what NCCL is told (activation.h)
   Intra intra = Intra::Auto;  // compress between the processes of a host; auto: off, as there are host pointers only
   Gdr gdr = Gdr::Auto;        // GPU memory without a copy to the host; auto: off, as it is not built yet
+  // statistics
+  std::string statsFile;     // absolute, with %h host, %p process id, %r rank, %%; empty: none
+  double statsInterval = 0;  // seconds; 0: at the end only, and when asked
+  StatsFormat statsFormat = StatsFormat::Json;
   // not settings of ours: what the launcher says
   int localRanks = 1;            // ranks of this job on this host
   bool localRanksKnown = false;  // false: nobody said, 1 is a guess
   int worldRanks = 0;            // ranks of the job; 0: unknown
+  int worldRank = -1;            // of this process among them; -1: unknown
 };
 
 /// One row for `cgx info` and the README.

@@ -34,6 +34,18 @@ bool Interfaces::read(std::string_view text, std::string& out) const {
   return any;
 }
 
+bool FilePattern::read(std::string_view text, std::string& out) const {
+  constexpr std::size_t kLongest = 1000;  // host name and numbers still fit into PATH_MAX
+  if (!text.starts_with('/') || text.ends_with('/') || text.size() > kLongest) return false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if ((text[i] >= 0 && text[i] < ' ') || text[i] == '\x7f') return false;
+    if (text[i] != '%') continue;
+    if (++i == text.size() || std::string_view("hpr%").find(text[i]) == std::string_view::npos) return false;
+  }
+  out = text;
+  return true;
+}
+
 bool PortRange::read(std::string_view text, std::string& out) const {
   const std::size_t dash = text.find('-');
   if (dash == std::string_view::npos) return false;

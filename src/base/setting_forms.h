@@ -165,6 +165,13 @@ struct Interfaces {
   std::string accepts() const { return "[^ or =]name[:port],... as in NCCL_SOCKET_IFNAME"; }
 };
 
+/// An absolute path (ranks may run in different folders) in which % stands before h, p, r or another %.
+struct FilePattern {
+  bool read(std::string_view text, std::string& out) const;
+  std::string show(const std::string& value) const { return value.empty() ? kUnset : value; }
+  std::string accepts() const { return "/path/to/a/file, %h %p %r %% allowed"; }
+};
+
 /// "first-last", both included.
 struct PortRange {
   bool read(std::string_view text, std::string& out) const;

@@ -117,6 +117,15 @@ constexpr std::tuple kParams{
     Param{"CGX_GDR", nullptr, &Settings::gdr,
           choice(Word{"auto", Gdr::Auto}, Word{"on", Gdr::On}, Word{"off", Gdr::Off}),
           "GPU memory taken from NCCL without its copy to the host. Not built yet: on says so, auto is off."},
+    Param{
+        "CGX_STATS_FILE", nullptr, &Settings::statsFile, FilePattern{},
+        "Where statistics are written when a communicator closes, at each CGX_STATS_INTERVAL, and when a file of that "
+        "name with .request behind it appears. %h: host, %p: process id, %r: rank, %%: a percent sign."},
+    Param{"CGX_STATS_INTERVAL", nullptr, &Settings::statsInterval, secondsOrOff(1),
+          "How often statistics are logged and written while the job runs."},
+    Param{"CGX_STATS_FORMAT", nullptr, &Settings::statsFormat,
+          choice(Word{"json", StatsFormat::Json}, Word{"prometheus", StatsFormat::Prometheus}),
+          "Form of the file: JSON, or text for the textfile collector of Prometheus's node_exporter."},
     Param{"CGX_ABORT_ON_ERROR", nullptr, &Settings::abortOnError, choice(Word{"0", false}, Word{"1", true}),
           "Abort the process on a communicator's first error, for launchers that only see exits."},
 };
@@ -131,6 +140,9 @@ constexpr const char* kLocalRanks[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCA
 /// And how many it has in all. srun's own word counts only inside a job step: an allocation's says what was asked for,
 /// not what was started.
 constexpr const char* kWorldRanks[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"};
+
+/// And which of them this process is; Slurm's word is read beside these.
+constexpr const char* kWorldRank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK"};
 
 template <class Visit>
 void forEachParam(Visit&& visit) {
@@ -270,6 +282,16 @@ int ranksFrom(const char* const (&names)[kNames], const Lookup& lookup) {
   return 0;
 }
 
+/// -1: nobody says.
+int worldRankFrom(const Lookup& lookup) {
+  int rank = 0;
+  for (const char* name : kWorldRank) {
+    if (readNumber(textOf(lookup, name), rank)) return rank;
+  }
+  const bool step = !textOf(lookup, "SLURM_STEP_ID").empty();
+  return step && readNumber(textOf(lookup, "SLURM_PROCID"), rank) ? rank : -1;
+}
+
 int worldRanksFrom(const Lookup& lookup) {
   const int ranks = ranksFrom(kWorldRanks, lookup);
   if (ranks != 0 || textOf(lookup, "SLURM_STEP_ID").empty()) return ranks;
@@ -286,6 +308,7 @@ Status load(Settings& out, const Lookup& lookup) {
   fresh.localRanksKnown = localRanks > 0;
   fresh.localRanks = std::max(1, localRanks);
   fresh.worldRanks = worldRanksFrom(lookup);
+  fresh.worldRank = worldRankFrom(lookup);
   Status status = std::move(reader).status();
   if (status.ok()) out = std::move(fresh);
   return status;

@@ -1,6 +1,7 @@
 // Collectives without peers, for tests of the plugin's own logic: each "sum" is a copy, faults come on demand. Linked
 // in place of src/collective; follows the same contract.
 #include <cstring>
+#include <mutex>
 #include <vector>
 
 #include "cgx/collective.h"
@@ -44,12 +45,16 @@ class Fake final : public Communicator {
     if (cgxMemoryControl()->stall) return Status::pending();
     *bytes = request->bytes;
     request->used = false;
+    const std::lock_guard lock(mutex_);
     ++counters_.operations;
     counters_.inputBytes += request->bytes;
     counters_.wireBytes += request->bytes / 2;
     return {};
   }
-  Counters counters() const override { return counters_; }
+  Counters counters() const override {
+    const std::lock_guard lock(mutex_);
+    return counters_;
+  }
   void close() noexcept override {}
 
  private:
@@ -66,6 +71,7 @@ class Fake final : public Communicator {
     return {};
   }
   std::vector<Request> requests_{32};
+  mutable std::mutex mutex_;
   Counters counters_;
 };
 
