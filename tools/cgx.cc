@@ -8,6 +8,7 @@
 #include "info.h"
 #include "perf.h"
 #include "plan.h"
+#include "run_report.h"
 
 int main(int argc, char** argv) {
   constexpr int kUsage = 2;
@@ -24,6 +25,9 @@ int main(int argc, char** argv) {
   CLI::App* doctor =
       app.add_subcommand("doctor", "Say what keeps NCCL on this host from using the plugin, and what to do about it");
   doctor->add_option("--json", doctorOptions.json, "Write the checks to this file, too")->type_name("FILE");
+  cgx::tool::RunReportOptions reportOptions;
+  CLI::App* report = app.add_subcommand("report", "Sum up the statistics files of a job's ranks");
+  cgx::tool::addRunReportFlags(*report, &reportOptions);
   cgx::tool::InfoOptions infoOptions;
   CLI::App* info = app.add_subcommand("info", "Show version, plugin ABI, interfaces, instruction sets and settings");
   info->add_option("--plugin", infoOptions.plugin,
@@ -38,6 +42,7 @@ int main(int argc, char** argv) {
   const cgx::Lookup environment = [](const char* name) -> const char* { return std::getenv(name); };
   if (info->parsed()) return cgx::tool::info(infoOptions, environment);
   if (doctor->parsed()) return cgx::tool::doctor::run(doctorOptions, environment);
+  if (report->parsed()) return cgx::tool::report(reportOptions);
   if (plan->parsed()) return cgx::tool::plan(planOptions, environment);
   return cgx::tool::perf(perfOptions, std::vector<std::string>(argv, argv + argc), environment);
 }
