@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "doctor/checks.h"
+#include "doctor/doctor.h"
 #include "info.h"
 #include "perf.h"
 #include "plan.h"
@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
   cgx::tool::doctor::Options doctorOptions;
   CLI::App* doctor =
       app.add_subcommand("doctor", "Say what keeps NCCL on this host from using the plugin, and what to do about it");
-  doctor->add_option("--json", doctorOptions.json, "Write the checks to this file, too")->type_name("FILE");
+  cgx::tool::doctor::addFlags(*doctor, &doctorOptions);
   cgx::tool::RunReportOptions reportOptions;
   CLI::App* report = app.add_subcommand("report", "Sum up the statistics files of a job's ranks");
   cgx::tool::addRunReportFlags(*report, &reportOptions);

@@ -93,6 +93,7 @@ int info(const InfoOptions& options, const Lookup& lookup) {
     std::fputs(settingsMarkdown().c_str(), stdout);
     return 0;
   }
+  setPluginLog("cgx info", -1, false);
   printLine("cgx", CGX_VERSION);
   const bool plugin = printPlugin(options.plugin);
   Settings settings;

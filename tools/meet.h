@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "link.h"
+#include "rendezvous_link.h"
 #include "rendezvous.h"
 
 namespace cgx::tool {

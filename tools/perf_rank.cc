@@ -275,7 +275,7 @@ Result<std::vector<Row>> rowsOf(const PerfOptions& options, int ranks) {
 }
 
 int runRank(const PerfOptions& options, const Placement& placement) {
-  setPluginLog(placement.rank, options.verbose);
+  setPluginLog("cgx perf", placement.rank, options.verbose);
   Meeting meeting{placement.rank,     placement.ranks,      placement.host,        placement.port,
                   placement.listenFd, agreementOf(options), options.timeoutSeconds};
   Result<std::unique_ptr<Rendezvous>> rendezvous = meet(meeting);

@@ -1,6 +1,7 @@
 #include "plugin_library.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <climits>
@@ -65,6 +66,8 @@ PluginLibrary::~PluginLibrary() {
   if (handle_ != nullptr) ::dlclose(handle_);
 }
 
+std::string PluginLibrary::file() const { return fileOf(handle_); }
+
 void* PluginLibrary::symbol(const std::string& name) const { return ::dlsym(handle_, name.c_str()); }
 
 std::vector<int> PluginLibrary::versions(const char* prefix) const {
@@ -84,6 +87,12 @@ const ncclCollNet_v12_t* PluginLibrary::collNet() const {
 
 CgxCountersFunction PluginLibrary::counters() const {
   return reinterpret_cast<CgxCountersFunction>(symbol("cgxCounters"));
+}
+
+std::string fileOf(void* handle) {
+  const link_map* map = nullptr;
+  if (::dlinfo(handle, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0 || map == nullptr) return {};
+  return map->l_name;
 }
 
 std::string resultText(ncclResult_t result) {

@@ -20,6 +20,7 @@ class PluginLibrary {
   ~PluginLibrary();  // dlclose
 
   const std::string& path() const { return path_; }
+  std::string file() const;  // that the loader found for it
   /// Versions whose table the file exports, newest first: of "ncclNetPlugin_v" or "ncclCollNetPlugin_v".
   std::vector<int> versions(const char* prefix) const;
   const ncclNet_v12_t* net() const;          // nullptr: not exported
@@ -33,6 +34,9 @@ class PluginLibrary {
   std::string path_;
   void* handle_ = nullptr;
 };
+
+/// The file behind a handle of dlopen; empty: cannot be told.
+std::string fileOf(void* handle);
 
 /// The plugin next to this program, in ../lib, or where it was built; empty when there is none.
 std::string defaultPluginPath();

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "link.h"
+#include "rendezvous_link.h"
 #include "meet.h"
 
 namespace cgx::tool {

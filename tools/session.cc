@@ -22,7 +22,8 @@ constexpr auto kPollPause = std::chrono::microseconds(20);
 constexpr auto kLookAround =
     std::chrono::milliseconds(100);  // how often a waiting rank looks whether another has failed
 
-int logRank = 0;
+const char* logTool = "cgx";
+int logRank = -1;
 bool logVerbose = false;
 
 [[gnu::format(printf, 5, 6)]] void logLine(ncclDebugLogLevel level, unsigned long, const char*, int, const char* format,
@@ -33,7 +34,10 @@ bool logVerbose = false;
   va_start(arguments, format);
   std::vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
-  std::fprintf(stderr, "cgx perf: rank %d: plugin: %s\n", logRank, text);
+  if (logRank < 0)
+    std::fprintf(stderr, "%s: plugin: %s\n", logTool, text);
+  else
+    std::fprintf(stderr, "%s: rank %d: plugin: %s\n", logTool, logRank, text);
 }
 
 ncclDataType_t ncclTypeOf(codec::DType dtype) {
@@ -84,7 +88,8 @@ std::uint64_t drawCommId() {
 
 }  // namespace
 
-void setPluginLog(int rank, bool verbose) {
+void setPluginLog(const char* tool, int rank, bool verbose) {
+  logTool = tool;
   logRank = rank;
   logVerbose = verbose;
 }

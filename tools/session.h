@@ -64,8 +64,9 @@ class Session {
   Buffer recv_;
 };
 
-/// What the plugin logs goes to stderr: warnings always, the rest when `verbose`; each line with "rank k".
-void setPluginLog(int rank, bool verbose);
+/// What the plugin logs goes to stderr: warnings always, the rest when `verbose`; each line after `tool` (a literal:
+/// "cgx perf") and, unless it is -1, the rank.
+void setPluginLog(const char* tool, int rank, bool verbose);
 /// The function to hand to a plugin's init.
 ncclDebugLogger_t pluginLogger();
 

@@ -327,6 +327,12 @@ TEST(CgxInfo, FailsWithAReasonWithoutAPluginOrWithABadSetting) {
   EXPECT_TRUE(says(bad, "CGX_BITS=\"9\"")) << bad.text;
 }
 
+TEST(CgxInfo, ShowsThePluginsWarningsUnderItsOwnName) {
+  const Outcome outcome = run({"info"}, {{"CGX_BITS", "9"}});
+  EXPECT_TRUE(says(outcome, "cgx info: plugin: NET/CGX")) << outcome.text;
+  EXPECT_FALSE(says(outcome, "cgx perf")) << outcome.text;
+}
+
 TEST(CgxInfo, PrintsTheSettingsOfTheReadme) {
   const Outcome outcome = run({"info", "--markdown-settings"}, {{"CGX_BITS", "3"}});
   EXPECT_EQ(outcome.status, 0);

@@ -5,8 +5,11 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 
+#include "cgx/collective.h"
 #include "doctor/checks.h"
+#include "doctor/report.h"
 
 namespace cgx::tool::doctor {
 namespace {
@@ -20,8 +23,10 @@ Facts healthy() {
   facts.devices = {"eth0, 10000 Mb/s"};
   facts.nccl = {{"/usr/lib/libnccl.so.2", {2, 27, 7}, "loader's path"}};
   facts.openFiles = 65536;
+  facts.memory = {64ull << 30, 16ull << 30, 15ull << 30, UINT64_MAX};
   return facts;
 }
+std::string text(const std::vector<Check>& checks) { return text(Report{{{"here", checks}}, {}}); }
 std::vector<std::string> problems(const Facts& facts) {
   std::vector<std::string> names;
   for (const Check& check : diagnose(facts))
@@ -83,7 +88,7 @@ TEST(Doctor, KnowsWhoSwitchesCollnetOnInEachVersion) {
     Facts facts = healthy();
     facts.collnet = {};
     facts.nccl[0].version = one.nccl;
-    facts.envPlugin = one.envPlugin;
+    facts.env.ours = one.envPlugin;
     EXPECT_EQ(problems(facts), one.on ? Names{} : Names{"CollNet"}) << one.nccl.text() << " " << one.envPlugin;
     facts.collnet = {"0", "environment"};
     EXPECT_EQ(problems(facts), Names{"CollNet"}) << "the user's word wins in " << one.nccl.text();
@@ -97,7 +102,7 @@ TEST(Doctor, KnowsWhoSwitchesCollnetOnInEachVersion) {
 TEST(Doctor, FindsTheEnvPluginAsNcclDoes) {
   const auto found = [](const std::string& value) {
     return collect([&](const char* name) { return std::string(name) == "NCCL_ENV_PLUGIN" ? value.c_str() : nullptr; })
-        .envPlugin;
+        .env.ours;
   };
   EXPECT_FALSE(found("/nowhere/libnccl-env.so"));
   EXPECT_FALSE(found("libc.so.6"));
@@ -118,15 +123,104 @@ TEST(Doctor, NamesInterfacesSettingsAndLimits) {
   EXPECT_EQ(problems(facts), Names{"open files"});
 }
 
+TEST(Doctor, NamesANetworkThatExcludesThePlugin) {
+  Facts facts = healthy();
+  facts.net = {"cgx", "environment"};
+  EXPECT_EQ(problems(facts), Names{});
+  facts.net = {"IB", "/etc/nccl.conf"};
+  EXPECT_EQ(problems(facts), Names{"net"});
+}
+
+TEST(Doctor, NamesATunerThatTakesThePlaceOfOurs) {
+  Facts facts = healthy();
+  facts.tuner = {{}, "/usr/lib/libnccl-tuner.so", false, "AWS OFI"};
+  EXPECT_EQ(problems(facts), Names{"tuner"});
+  EXPECT_NE(text(diagnose(facts)).find("NCCL_TUNER_PLUGIN=/usr/local/lib/libnccl-net-cgx.so"), std::string::npos);
+  facts.tuner.ours = true;
+  EXPECT_EQ(problems(facts), Names{});
+  for (const char* meant : {"none", "aws"}) {
+    facts.tuner = {{meant, "environment"}, "/usr/lib/libnccl-tuner-aws.so", false, "AWS OFI"};
+    EXPECT_EQ(problems(facts), Names{});
+    EXPECT_NE(text(diagnose(facts)).find("the plugin's own tuner is not asked"), std::string::npos);
+  }
+}
+
+TEST(Doctor, SumsUpStagingAndNamesWhatDoesNotFit) {
+  Facts facts = healthy();
+  facts.nodes = 4;
+  const auto need = collective::stagingBytes(facts.settings, 4);
+  facts.memory.available = need;
+  EXPECT_EQ(problems(facts), Names{});
+  facts.comms = 2;
+  EXPECT_EQ(problems(facts), Names{"staging"});
+  facts.comms = 1;
+  facts.devices.push_back("eth1, 10000 Mb/s");
+  EXPECT_EQ(problems(facts), Names{}) << "one process has one collnet rank";
+  facts.settings.localRanks = 8;
+  EXPECT_EQ(problems(facts), Names{"staging"}) << "two interfaces, two collnet ranks";
+  facts.memory.available.reset();
+  EXPECT_EQ(problems(facts), Names{});
+}
+
+TEST(Doctor, NamesASharedMemoryThatIsTinyOrMissing) {
+  Facts facts = healthy();
+  facts.memory.sharedSize = 64 << 20;  // Docker's
+  facts.memory.sharedFree = 64 << 20;
+  EXPECT_EQ(problems(facts), Names{});
+  facts.settings.localRanks = 8;
+  EXPECT_EQ(problems(facts), Names{"/dev/shm"});
+  facts = healthy();
+  facts.memory.sharedFree = 1 << 20;
+  EXPECT_EQ(problems(facts), Names{"/dev/shm"});
+  facts.memory.sharedSize.reset();
+  EXPECT_EQ(problems(facts), Names{"/dev/shm"});
+  EXPECT_NE(text(diagnose(facts)).find("--shm-size"), std::string::npos);
+}
+
+TEST(Doctor, SaysHowTheGpusAreConnectedAndWhatFollows) {
+  Facts facts = healthy();
+  EXPECT_NE(text(diagnose(facts)).find("none seen"), std::string::npos);
+  facts.gpus = {"NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 3090"};
+  facts.box = {2, false, false, true};
+  EXPECT_NE(text(diagnose(facts)).find("2 x NVIDIA GeForce RTX 3090; NVLink: no, P2P: no; CGX_INTRA=auto compresses"),
+            std::string::npos);
+  facts.box = {2, true, true, true};
+  facts.settings.intra = Intra::On;
+  EXPECT_NE(text(diagnose(facts)).find("NVLink: yes, P2P: yes; CGX_INTRA=on has no effect"), std::string::npos);
+  facts.box.known = false;
+  EXPECT_NE(text(diagnose(facts)).find("libnvidia-ml.so.1"), std::string::npos);
+  EXPECT_EQ(problems(facts), Names{});
+}
+
+TEST(Doctor, SaysOnceWhatAllSayAndWhoSaysSomethingElse) {
+  Report report{{{"a", {ok("same", "one"), ok("other", "x")}},
+                 {"b", {ok("same", "one"), problem("other", "y", "do z")}},
+                 {"c", {ok("same", "one"), ok("other", "x")}}},
+                {note("all", "three")}};
+  EXPECT_EQ(text(report),
+            "ok       same         one\n"
+            "ok       other        x [a, c]\n"
+            "problem  other        y [b]\n"
+            "         -> do z\n"
+            "note     all          three\n"
+            "1 problem(s)\n");
+  const nlohmann::json read = nlohmann::json::parse(json(report));
+  EXPECT_EQ(read.at("problems"), 1);
+  EXPECT_EQ(read.at("witnesses").at(1).at("name"), "b");
+  EXPECT_EQ(read.at("witnesses").at(1).at("checks").at(1).at("remedy"), "do z");
+  EXPECT_EQ(read.at("together").at(0).at("verdict"), "note");
+}
+
 TEST(Doctor, OnlyNotesWhatMayBeMeant) {
   Facts facts = healthy();
-  facts.foreignDefault = true;
+  facts.defaultNet = {{}, "/opt/hpcx/lib/libnccl-net.so", false, "IBext_v8"};
   facts.algorithm = {"Ring", "environment"};
   facts.cudaQueues = {"1", "environment"};
   facts.nccl[0].version = {2, 28, 9};
   EXPECT_EQ(problems(facts), Names{});
   const std::string said = text(diagnose(facts));
-  for (const char* word : {"libnccl-net.so", "NCCL_ALGO=Ring", "CUDA_DEVICE_MAX_CONNECTIONS=1", "REF_COUNT=1"})
+  for (const char* word :
+       {"/opt/hpcx/lib/libnccl-net.so", "IBext_v8", "NCCL_ALGO=Ring", "CUDA_DEVICE_MAX_CONNECTIONS=1", "REF_COUNT=1"})
     EXPECT_NE(said.find(word), std::string::npos) << word;
   facts.nccl.clear();
   EXPECT_EQ(problems(facts), Names{});
@@ -170,6 +264,43 @@ TEST_F(DoctorFacts, TellALibraryThatIsAnother) {
   const Facts found = facts();
   EXPECT_EQ(found.opened, "libc.so.6");
   EXPECT_FALSE(found.ours);
+}
+
+TEST_F(DoctorFacts, FindMemoryAndTheLimitOfTheControlGroup) {
+  const auto write = [&](const std::string& file, const std::string& content) {
+    std::filesystem::create_directories((root / file).parent_path());
+    std::ofstream(root / file) << content;
+  };
+  write("proc/meminfo", "MemTotal: 100 kB\nMemAvailable:    5000 kB\n");
+  EXPECT_EQ(facts().memory.available, 5000u * 1024);
+  EXPECT_EQ(facts().memory.sharedSize, std::nullopt) << "no /dev/shm";
+  write("proc/self/cgroup", "0::/job/step\n");
+  write("sys/fs/cgroup/job/memory.max", "3000000\n");
+  write("sys/fs/cgroup/job/memory.current", "2500000\n");
+  write("sys/fs/cgroup/job/memory.stat", "anon 1\ninactive_file 500000\n");
+  write("sys/fs/cgroup/job/step/memory.max", "max\n");
+  write("sys/fs/cgroup/job/step/memory.current", "2500000\n");
+  EXPECT_EQ(facts().memory.available, 1000000u);
+  write("dev/shm/x", "");
+  EXPECT_TRUE(facts().memory.sharedSize.has_value());
+}
+
+TEST_F(DoctorFacts, TakeSettingsFromNcclsFiles) {
+  std::ofstream(root / "etc/nccl.conf") << "CGX_BITS=2\nCGX_MODE=always\n";
+  environment = {{"CGX_MODE", "auto"}};
+  EXPECT_EQ(facts().settings.bits, 2);
+  EXPECT_EQ(facts().settings.mode, Mode::Auto);
+  environment = {{"CGX_BITS", "many"}};
+  EXPECT_NE(facts().badSettings.find("CGX_BITS"), std::string::npos);
+}
+
+TEST_F(DoctorFacts, TellPluginsOfOtherKinds) {
+  environment = {{"NCCL_TUNER_PLUGIN", "libc.so.6"}, {"NCCL_ENV_PLUGIN", CGX_LIBRARY}};
+  const Facts found = facts();
+  EXPECT_FALSE(found.tuner.ours);
+  EXPECT_NE(found.tuner.opened.find("/libc.so.6"), std::string::npos);
+  EXPECT_TRUE(found.env.ours);
+  EXPECT_NE(found.env.calls, "");
 }
 
 TEST_F(DoctorFacts, ReadNcclsFilesWhichTheEnvironmentOverrules) {

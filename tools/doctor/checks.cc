@@ -1,19 +1,20 @@
 // The checks of `cgx doctor`.
 #include "doctor/checks.h"
 
-#include <algorithm>
-#include <nlohmann/json.hpp>
+#include <strings.h>
 
 #include "cgx/activation.h"
 
 namespace cgx::tool::doctor {
-namespace {
 
 Check ok(std::string name, std::string text) { return {std::move(name), Verdict::Ok, std::move(text), {}}; }
 Check note(std::string name, std::string text) { return {std::move(name), Verdict::Note, std::move(text), {}}; }
 Check problem(std::string name, std::string text, std::string remedy) {
   return {std::move(name), Verdict::Problem, std::move(text), std::move(remedy)};
 }
+
+namespace {
+
 std::string from(const Variable& variable) { return variable.value + " (" + variable.origin + ")"; }
 
 /// The first is what a program meets; unknown when there is none.
@@ -75,7 +76,7 @@ Check checkCollnet(const Facts& facts) {
   }
   if (activation::wayOf(version) == activation::Way::FromInit)
     return ok(name, "the plugin's init switches it on in time for NCCL " + version.text());
-  if (activation::wayOf(version) == activation::Way::EnvPlugin && facts.envPlugin)
+  if (activation::wayOf(version) == activation::Way::EnvPlugin && facts.env.ours)
     return ok(name, "the env plugin switches it on for NCCL " + version.text());
   return problem(name, "off, as NCCL_COLLNET_ENABLE is not set: nothing is compressed", remedy);
 }
@@ -84,8 +85,7 @@ Check checkReload(const Facts& facts) {
   const std::string name = "reload";
   const NcclVersion version = versionOf(facts);
   const bool forgets = version.known() && activation::forgetsThePlugin(version);
-  const bool told =
-      !facts.refCount.set() && facts.envPlugin && activation::wayOf(version) == activation::Way::EnvPlugin;
+  const bool told = !facts.refCount.set() && facts.env.ours && activation::wayOf(version) == activation::Way::EnvPlugin;
   if (!forgets || told || facts.refCount.value == "1") return ok(name, "the plugin stays known between communicators");
   return note(name, "NCCL " + version.text() +
                         " forgets the plugin with the last communicator: jobs that make another then need "
@@ -101,8 +101,9 @@ Check checkSettings(const Facts& facts) {
     for (const std::string& line : facts.unknownSettings) text += (text.empty() ? "" : "; ") + line;
     return problem(name, text, "correct the name or unset it; it has no effect");
   }
-  if (!facts.compressing) return note(name, "CGX_BITS or CGX_MODE switch compression off");
-  return ok(name, "all are understood; they should be the same on every rank");
+  if (facts.settings.bits > 8 || facts.settings.mode == Mode::Off)
+    return note(name, "CGX_BITS or CGX_MODE switch compression off");
+  return ok(name, "all are understood");
 }
 
 Check checkAlgorithm(const Facts& facts) {
@@ -112,63 +113,62 @@ Check checkAlgorithm(const Facts& facts) {
   return ok(name, "left to the tuner");
 }
 
+std::string described(const OtherPlugin& plugin) {
+  return plugin.opened + (plugin.calls.empty() ? "" : " (calls itself " + plugin.calls + ")");
+}
+
+Check checkNet(const Facts& facts) {
+  const std::string name = "net";
+  if (!facts.net.set() || facts.net.value.empty())
+    return ok(name, "NCCL_NET is not set, so the plugin's net is taken if it starts");
+  if (::strcasecmp(facts.net.value.c_str(), "CGX") == 0)
+    return ok(name, "NCCL_NET=" + from(facts.net) + ": the job ends with an error where the plugin is not usable");
+  return problem(name, "NCCL_NET=" + from(facts.net) + " names another network, so NCCL drops the plugin",
+                 "unset it, or NCCL_NET=CGX");
+}
+
+Check checkEnv(const Facts& facts) {
+  const std::string name = "env plugin";
+  const OtherPlugin& env = facts.env;
+  if (env.opened.empty())
+    return ok(name, env.named.set() && env.named.value != "none"
+                        ? "NCCL_ENV_PLUGIN=" + from(env.named) + " is not found, so there is none"
+                        : "none; it is only a convenience from NCCL 2.28.7 on");
+  if (env.ours) return ok(name, described(env));
+  return note(name, described(env) + " is another plugin: what NCCL needs must be set by hand");
+}
+
+Check checkTuner(const Facts& facts) {
+  const std::string name = "tuner";
+  const OtherPlugin& tuner = facts.tuner;
+  const std::string effect = ": the plugin's own tuner is not asked, so CGX_MODE and CGX_COMMS do not choose";
+  if (tuner.named.value == "none") return note(name, "NCCL_TUNER_PLUGIN=" + from(tuner.named) + effect);
+  if (tuner.ours) return ok(name, described(tuner));
+  if (!tuner.opened.empty() && tuner.named.set())
+    return note(name, "NCCL_TUNER_PLUGIN=" + from(tuner.named) + " is " + described(tuner) + effect);
+  if (!tuner.opened.empty())
+    return problem(name, "NCCL takes " + described(tuner) + " as it lies on the loader's path" + effect,
+                   "export NCCL_TUNER_PLUGIN=" + (facts.opened.empty() ? "libnccl-net-cgx.so" : facts.opened));
+  return ok(name, "the plugin's own, as there is no libnccl-tuner.so");
+}
+
 Check checkOthers(const Facts& facts) {
   const std::string name = "others";
-  if (facts.foreignDefault)
-    return note(name, "another plugin is installed as libnccl-net.so; jobs that do not name ours use that one");
-  return ok(name, "no other plugin of the default name");
-}
-
-Check checkFiles(const Facts& facts) {
-  // Two ends of two streams for each of 64 ranks, net connections of some channels, and what the program has open.
-  constexpr unsigned long kEnough = 1024;
-  if (facts.openFiles < kEnough)
-    return problem("open files", "at most " + std::to_string(facts.openFiles) + " a process",
-                   "raise it: ulimit -n 65536 (in containers: --ulimit nofile=65536)");
-  return ok("open files", "at most " + std::to_string(facts.openFiles) + " a process");
-}
-
-Check checkQueues(const Facts& facts) {
-  if (facts.cudaQueues.value == "1")
-    return note("CUDA queues", "CUDA_DEVICE_MAX_CONNECTIONS=1: harmless, the plugin takes host memory only");
-  return ok("CUDA queues", "nothing unusual");
-}
-
-const char* word(Verdict verdict) {
-  return verdict == Verdict::Ok ? "ok" : verdict == Verdict::Note ? "note" : "problem";
+  if (facts.defaultNet.opened.empty()) return ok(name, "no other plugin of the default name");
+  if (facts.defaultNet.ours) return ok(name, facts.defaultNet.opened + " is this plugin, too");
+  return note(name, described(facts.defaultNet) +
+                        " is another plugin of the default name; jobs that do not name ours use that one");
 }
 
 }  // namespace
 
 std::vector<Check> diagnose(const Facts& facts) {
   std::vector<Check> checks;
-  for (const auto check : {checkNccl, checkNamed, checkLibrary, checkInterfaces, checkCollnet, checkReload,
-                           checkSettings, checkAlgorithm, checkOthers, checkFiles, checkQueues})
+  for (const auto check : {checkNccl, checkNamed, checkLibrary, checkNet, checkInterfaces, checkCollnet, checkEnv,
+                           checkReload, checkTuner, checkSettings, checkAlgorithm, checkOthers, checkStaging,
+                           checkSharedMemory, checkLockedMemory, checkFiles, checkGpus, checkQueues})
     checks.push_back(check(facts));
   return checks;
-}
-
-std::string text(const std::vector<Check>& checks) {
-  std::string out;
-  for (const Check& check : checks) {
-    std::string head = word(check.verdict);
-    head.resize(9, ' ');
-    std::string name = check.name;
-    name.resize(std::max<std::size_t>(name.size(), 12), ' ');
-    out += head + name + " " + check.text + "\n";
-    if (!check.remedy.empty()) out += std::string(9, ' ') + "-> " + check.remedy + "\n";
-  }
-  const auto problems =
-      std::count_if(checks.begin(), checks.end(), [](const Check& check) { return check.verdict == Verdict::Problem; });
-  return out + (problems == 0 ? "no problem found on this host\n" : std::to_string(problems) + " problem(s)\n");
-}
-
-std::string json(const std::vector<Check>& checks) {
-  nlohmann::json all = nlohmann::json::array();
-  for (const Check& check : checks)
-    all.push_back(
-        {{"check", check.name}, {"verdict", word(check.verdict)}, {"text", check.text}, {"remedy", check.remedy}});
-  return all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace cgx::tool::doctor

@@ -1,11 +1,15 @@
 // The facts of this host, found as NCCL would find them. Loads the plugin that a job would load; starts no
 // communicator.
-#include <dlfcn.h>
 #include <sys/resource.h>
+#include <unistd.h>
+#include <xxhash.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 
+#include "cgx/topology.h"
 #include "doctor/checks.h"
 #include "plugin_library.h"
 #include "session.h"
@@ -13,30 +17,13 @@
 namespace cgx::tool::doctor {
 namespace {
 
-/// The value in a file of NAME=value lines, as NCCL reads it: the first counts, since later ones do not overwrite.
-bool inFile(const std::string& file, const std::string& name, std::string* value) {
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);)
-    if (line.starts_with(name + "=")) {
-      *value = line.substr(name.size() + 1);
-      return true;
-    }
-  return false;
-}
-
-/// The environment wins; then NCCL's own files in its order.
-Variable variable(const Lookup& lookup, const std::string& root, const char* name) {
-  if (const char* value = lookup(name); value != nullptr) return {value, "environment"};
-  std::vector<std::string> files;
-  if (const char* named = lookup("NCCL_CONF_FILE"); named != nullptr && *named != '\0') {
-    files.emplace_back(named);
-  } else if (const char* home = lookup("HOME"); home != nullptr) {
-    files.push_back(std::string(home) + "/.nccl.conf");
-  }
-  files.push_back(root + "/etc/nccl.conf");
-  for (const std::string& file : files)
-    if (std::string value; inFile(file, name, &value)) return {value, file};
-  return {};
+/// So that two hosts with different builds are told apart; not for security.
+std::string hashOf(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(XXH3_64bits(bytes.data(), bytes.size())));
+  return in ? text : "";
 }
 
 /// What NCCL tries for a name: the name itself, then the pattern. A comma list: its first entry that opens.
@@ -54,6 +41,7 @@ void open(Facts* facts) {
         continue;
       }
       facts->opened = library->path();
+      facts->build = hashOf(library->file());
       facts->ours = library->counters() != nullptr && library->net() != nullptr && library->collNet() != nullptr;
       if (!facts->ours) return;
       const ncclNet_v12_t& net = *library->net();
@@ -76,68 +64,55 @@ void open(Facts* facts) {
   }
 }
 
-/// As NCCL from 2.28.7 looks for it: what NCCL_ENV_PLUGIN says, as a file or a word, else the default name.
-bool envPlugin(const Lookup& lookup) {
-  const char* named = lookup("NCCL_ENV_PLUGIN");
-  const std::string word = named == nullptr ? "" : named;
-  for (const std::string& name : word.empty() ? std::vector<std::string>{"libnccl-env.so"}
-                                              : std::vector<std::string>{word, "libnccl-env-" + word + ".so"}) {
-    void* library = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL);
-    if (library == nullptr) continue;
-    const bool ours = ::dlsym(library, "ncclEnvPlugin_v1") != nullptr && ::dlsym(library, "cgxCounters") != nullptr;
-    ::dlclose(library);
-    return ours;
-  }
-  return false;
+void readSettings(const Lookup& lookup, const std::vector<FileLine>& lines, Facts* facts) {
+  const Lookup effective = [&](const char* name) -> const char* {
+    if (const char* value = lookup(name); value != nullptr) return value;
+    for (const FileLine& line : lines)
+      if (line.name == name) return line.value.c_str();
+    return nullptr;
+  };
+  if (const Status loaded = load(facts->settings, effective); !loaded.ok()) facts->badSettings = loaded.text();
+  Settings ignored;
+  (void)loadEnvironment(ignored, &facts->unknownSettings);
 }
 
-bool foreignDefault() {
-  void* library = ::dlopen("libnccl-net.so", RTLD_LAZY | RTLD_LOCAL);
-  if (library == nullptr) return false;
-  const bool foreign = ::dlsym(library, "cgxCounters") == nullptr;
-  ::dlclose(library);
-  return foreign;
+std::string hostName() {
+  char name[256] = "";
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+/// Containers of one machine may share its name and boot, but not its network.
+std::string identity() {
+  std::error_code none;
+  return topology::hostIdentity() + " " + std::filesystem::read_symlink("/proc/self/ns/net", none).string();
 }
 
 }  // namespace
 
 Facts collect(const Lookup& lookup, const std::string& root) {
   Facts facts;
-  facts.plugin = variable(lookup, root, "NCCL_NET_PLUGIN");
-  facts.collnet = variable(lookup, root, "NCCL_COLLNET_ENABLE");
-  facts.refCount = variable(lookup, root, "NCCL_NET_PLUGIN_REF_COUNT");
-  facts.algorithm = variable(lookup, root, "NCCL_ALGO");
-  facts.cudaQueues = variable(lookup, root, "CUDA_DEVICE_MAX_CONNECTIONS");
+  const std::vector<FileLine> lines = fileLines(lookup, root);
+  const auto find = [&](const char* name) { return variable(lookup, lines, name); };
+  facts.host = hostName();
+  facts.hostIdentity = identity();
+  facts.plugin = find("NCCL_NET_PLUGIN");
+  facts.net = find("NCCL_NET");
+  facts.collnet = find("NCCL_COLLNET_ENABLE");
+  facts.refCount = find("NCCL_NET_PLUGIN_REF_COUNT");
+  facts.algorithm = find("NCCL_ALGO");
+  facts.cudaQueues = find("CUDA_DEVICE_MAX_CONNECTIONS");
   open(&facts);
   facts.nccl = findNccl(ncclRootsFor("python3", lookup, root));
-  facts.envPlugin = envPlugin(lookup);
-  facts.foreignDefault = foreignDefault();
-  Settings settings;
-  if (const Status loaded = loadEnvironment(settings, &facts.unknownSettings); !loaded.ok())
-    facts.badSettings = loaded.text();
-  facts.compressing = settings.bits <= 8 && settings.mode != Mode::Off;
+  facts.tuner = findPlugin("tuner", "ncclTunerPlugin", find("NCCL_TUNER_PLUGIN"));
+  facts.env = findPlugin("env", "ncclEnvPlugin", find("NCCL_ENV_PLUGIN"));
+  facts.defaultNet = findPlugin("net", "ncclNetPlugin", {});
+  readSettings(lookup, lines, &facts);
   rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) == 0) facts.openFiles = files.rlim_cur;
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0) facts.openFiles = files.rlim_cur;
+  facts.memory = hostMemory(root);
+  facts.box = topology::box();
+  for (const topology::Gpu& gpu : topology::read(root).gpus) facts.gpus.push_back(gpu.model);
   return facts;
-}
-
-int run(const Options& options, const Lookup& lookup) {
-  constexpr int kCannotWrite = 2;
-  setPluginLog(0, false);
-  const std::vector<Check> checks = diagnose(collect(lookup));
-  std::fputs(text(checks).c_str(), stdout);
-  if (!options.json.empty()) {
-    std::ofstream out(options.json);
-    out << json(checks);
-    out.close();
-    if (!out) {
-      std::fprintf(stderr, "cgx doctor: cannot write %s\n", options.json.c_str());
-      return kCannotWrite;
-    }
-  }
-  for (const Check& check : checks)
-    if (check.verdict == Verdict::Problem) return 1;
-  return 0;
 }
 
 }  // namespace cgx::tool::doctor

@@ -1,4 +1,4 @@
-#include "link.h"
+#include "rendezvous_link.h"
 
 #include <poll.h>
 #include <sys/socket.h>
