@@ -194,7 +194,7 @@ TEST_P(TransportEnds, ACompletionMayClose) {
   ASSERT_TRUE(post(*b_, room, closer, 0).ok());
   ASSERT_TRUE(post(*b_, other, outstanding, 1).ok());
   ASSERT_TRUE(a_->send(data, 0, Priority::Normal, sent).ok());
-  ASSERT_TRUE(outstanding.wait(seconds(5)));
+  ASSERT_TRUE(outstanding.wait(seconds(5)) && sent.wait(seconds(5)));
   const auto end = Clock::now() + seconds(5);
   while (!closer.finished && Clock::now() < end) std::this_thread::yield();
   EXPECT_EQ(closer.code, Code::Ok);
