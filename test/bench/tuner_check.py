@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""The tuner's choice against the measured best one, by size: `cgx perf` in exact mode and with 4 bits over a star of shaped links
-(star.py; root, iproute2) or, for --mbps 0, over loopback; and `cgx plan --json` for the same ranks and link.
+"""The tuner's choice against the measured best one, by size: NCCL's way without us (a ring over our net half) and CollnetChain through
+us, both as the NCCL stand-in drives them (allreduce_bench.cc), over a star of shaped links (star.py; root, iproute2) or, for --mbps 0,
+over loopback; and `cgx plan --json` for the same ranks and link.
 
-Our own collnet in exact mode stands for NCCL's ring, which cannot run here. A choice is good when its time is at most 10 % above
-the better of the two. Prints a table; exit 1 when a choice is not good. --json FILE keeps the figures."""
+A choice is good when its time is at most 10 % above the better of the two. Prints a table; exit 1 when a choice is not good.
+--json FILE keeps the figures."""
 import argparse
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,25 +17,30 @@ import tempfile
 import star as links
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-WAYS = {"exact": ["--exact"], "4 bits": ["--bits", "4"]}
+WAYS = ("ring", "collnet")
 WORST = 1.10
 
 
-def perf(options, star, ranks, flags):
-    """Microseconds by size."""
-    with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        common = [str(options.cgx), "perf", "--sizes", options.sizes, "--dtype", options.dtype, "--iters", str(options.iters),
-                  "--warmup", "2", "--json", out.name, *flags]
-        if star is None:
-            subprocess.run([*common, "--ranks", str(ranks)], check=True, stdout=subprocess.DEVNULL)
-        else:
-            running = [star.popen(rank, [*common, "--rank", str(rank), "--nranks", str(ranks), "--root",
-                                         f"{star.address(0)}:29400"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-                       for rank in range(ranks)]
-            texts = [process.communicate()[0] for process in running]
-            if any(process.returncode for process in running):
-                raise RuntimeError("cgx perf failed:\n" + "".join(texts))
-        return {row["bytes"]: row["time_us"] for row in json.load(open(out.name))["results"]}
+def parse_size(text):
+    units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text)
+
+
+def sizes_of(text):
+    first, last, factor = text.split(":")
+    size, sizes = parse_size(first), []
+    while size <= parse_size(last):
+        sizes.append(size)
+        size *= int(factor.lstrip("x"))
+    return sizes
+
+
+def measure(options, way, ranks, prefix):
+    """Microseconds by size: the median of one run."""
+    command = [str(options.bench), str(options.library), "--way", way, "--ranks", str(ranks), "--channels", str(options.channels),
+               "--dtype", options.dtype, "--rounds", str(options.rounds), "--sizes", ",".join(map(str, sizes_of(options.sizes)))]
+    done = subprocess.run(command + (["--netns", prefix] if prefix else []), check=True, stdout=subprocess.PIPE, text=True)
+    return {row["bytes"]: row["us"] for row in map(json.loads, done.stdout.splitlines())}
 
 
 def plan(options, ranks, gigabits):
@@ -43,48 +50,47 @@ def plan(options, ranks, gigabits):
         return json.load(open(out.name))
 
 
-def best_of(options, star, ranks):
-    """The quickest of several runs, taken in turns: what else the machine does only ever makes a run slower."""
-    found = {}
-    for _ in range(options.runs):
-        for way, flags in WAYS.items():
-            times = perf(options, star, ranks, flags)
-            found[way] = {size: min(us, found.get(way, times)[size]) for size, us in times.items()}
-    return found
+def medians(options, ranks, prefix):
+    """Both ways in turns, so that what else the machine does meets both."""
+    runs = [{way: measure(options, way, ranks, prefix) for way in WAYS} for _ in range(options.runs)]
+    return {way: {size: statistics.median(run[way][size] for run in runs) for size in runs[0][way]} for way in WAYS}
 
 
 def check(options, ranks, mbps):
     if mbps:
         with links.Star(ranks, mbps) as star:
-            found = best_of(options, star, ranks)
+            found = medians(options, ranks, star.namespace(""))
     else:
-        found = best_of(options, None, ranks)
+        found = medians(options, ranks, "")
     planned = plan(options, ranks, mbps / 1000 if mbps else options.loopback)
     where = f"{mbps} Mb/s" if mbps else f"loopback (planned as {options.loopback} Gb/s)"
-    print(f"\n{ranks} ranks, {where}: crossover at {planned['crossover_bytes']}")
-    print(f"{'bytes':>11} {'exact (us)':>11} {'4 bits (us)':>11} {'model (us)':>11} {'choice':>8} {'above best':>10}")
+    print(f"\n{ranks} ranks, {options.dtype}, {where}: crossover at {planned['crossover_bytes']}")
+    print(f"{'bytes':>11} {'ring (us)':>11} {'ours (us)':>11} {'model: ring':>11} {'ours':>11} {'choice':>8} {'above best':>10}")
     rows = []
     for row in planned["results"]:
         size = row["bytes"]
         times = {way: found[way][size] for way in WAYS}
-        chosen = "4 bits" if row["collnet"] else "exact"
+        chosen = "collnet" if row["collnet"] else "ring"
         excess = times[chosen] / min(times.values())
-        rows.append(dict(ranks=ranks, mbps=mbps, bytes=size, exact_us=times["exact"], coded_us=times["4 bits"],
-                         model_us=row["cgx_us"], ring_us=row["ring_us"], tree_us=row["tree_us"], choice=chosen, excess=excess))
-        print(f"{size:>11} {times['exact']:>11.0f} {times['4 bits']:>11.0f} {row['cgx_us']:>11.0f} {chosen:>8} {excess:>10.2f}"
-              f"{'' if excess <= WORST else '  NOT GOOD'}")
+        rows.append(dict(ranks=ranks, mbps=mbps, dtype=options.dtype, bytes=size, ring_us=times["ring"], cgx_us=times["collnet"],
+                         model_ring_us=row["ring_us"], model_cgx_us=row["cgx_us"], choice=chosen, excess=excess))
+        print(f"{size:>11} {times['ring']:>11.0f} {times['collnet']:>11.0f} {row['ring_us']:>11.0f} {row['cgx_us']:>11.0f} {chosen:>8} "
+              f"{excess:>10.2f}{'' if excess <= WORST else '  NOT GOOD'}", flush=True)
     return rows
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cgx", default=ROOT / "build/cgx", help="the tool")
+    parser.add_argument("--library", default=ROOT / "build/libnccl-net-cgx.so")
+    parser.add_argument("--bench", default=ROOT / "build/release/test/bench/allreduce_bench")
     parser.add_argument("--ranks", default="2,4,8")
     parser.add_argument("--mbps", default="1000,0", help="link speeds; 0: loopback")
     parser.add_argument("--loopback", type=float, default=10, help="Gb/s that loopback is planned as")
     parser.add_argument("--sizes", default="4K:64M:x4")
-    parser.add_argument("--dtype", default="fp32")
-    parser.add_argument("--iters", type=int, default=5)
+    parser.add_argument("--dtype", default="fp16", help="fp16, which the tuner assumes, or fp32")
+    parser.add_argument("--channels", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5, help="all-reduces of each size in a run")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--json", help="file for the figures")
     options = parser.parse_args()
