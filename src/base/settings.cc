@@ -71,7 +71,8 @@ constexpr std::tuple kParams{
           "Rounding to codes. Stochastic keeps the mean of small values, nearest has the smaller error."},
     Param{"CGX_MIN_BYTES", "CGX_COMPRESSION_MINIMAL_SIZE", &Settings::minBytes,
           Bytes{.high = 1024 * kGi, .zeroWord = "off"},
-          "All-reduces with at most this much content travel exact. The alias counts elements, of 4 bytes each.", 4},
+          "All-reduces with at most this much content travel exact. Above 32K it needs NCCL's tuner interface (2.21 and later). "
+          "The alias counts elements, of 4 bytes each.", 4},
     Accepted{"CGX_COMPRESSION_BUCKET_SIZE", Number<int>{.low = 1, .high = 1 << 30, .unit = " elements"}, "32",
              "Accepted for compatibility and without effect: the bucket is fixed at 32 elements."},
     Param{"CGX_SEED", nullptr, &Settings::seed, Number<std::uint64_t>{.low = 0, .high = UINT64_MAX},

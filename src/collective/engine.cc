@@ -151,6 +151,14 @@ Status Engine::post(const Shape& shape, const void* send, void* recv, bool clear
   return {};
 }
 
+// A call on staging may be a piece of a large all-reduce, which the tuner has chosen by its whole size: only as much is
+// called small there as NCCL's smallest chunk, which it takes for small messages only (enqueue.cc).
+std::size_t Engine::smallBytes(const Request& operation) const noexcept {
+  constexpr std::size_t kSmallestChunk = 32 << 10;
+  const std::size_t most = options_.settings.minBytes;
+  return operation.clearSend ? std::min(most, kSmallestChunk) : most;
+}
+
 // Small operations travel exact (promise 5). Small is what the call holds up to its last non-zero element, because NCCL
 // rounds counts up to whole chunks. Looking at the end settles nearly every call at once; a long zero tail is left to a
 // worker.
@@ -159,7 +167,7 @@ void Engine::decideExact(Request& operation) {
   const Shape& shape = operation.plan.shape();
   const std::size_t bytes = shape.count * shape.elementBytes();
   operation.exact = shape.kind != Kind::AllReduce || options_.settings.bits == codec::kExactBits || ranks_ == 1 ||
-                    bytes <= options_.settings.minBytes;
+                    bytes <= smallBytes(operation);
   operation.scanned = operation.exact;
   if (operation.exact) return countSmall(operation);
   const std::size_t peek = std::min(bytes, kPeekBytes) / shape.elementBytes();
@@ -167,7 +175,7 @@ void Engine::decideExact(Request& operation) {
   const std::size_t content =
       options_.kernels->contentElements(shape.dtype, operation.send + before * shape.elementBytes(), peek);
   if (content != 0) {
-    operation.exact = (before + content) * shape.elementBytes() <= options_.settings.minBytes;
+    operation.exact = (before + content) * shape.elementBytes() <= smallBytes(operation);
     operation.scanned = true;
     return countSmall(operation);
   }
@@ -183,7 +191,7 @@ void Engine::runScan(Job* job) noexcept {
     lock.unlock();
     const std::size_t content = self.options_.kernels->contentElements(shape.dtype, operation.send, shape.count);
     lock.lock();
-    operation.exact = content * shape.elementBytes() <= self.options_.settings.minBytes;
+    operation.exact = content * shape.elementBytes() <= self.smallBytes(operation);
     operation.scanned = true;
     self.countSmall(operation);
     for (int r = 0; r < self.ranks_; ++r) {

@@ -216,6 +216,7 @@ class Engine {
   void finishUnit(Request& operation);
   bool running(std::uint64_t number) const { return number < nextOperation_; }
   Request& operationAt(std::uint64_t number) { return operations_[number % kMaxOperations]; }
+  std::size_t smallBytes(const Request& operation) const noexcept;
   void decideExact(Request& operation);
   static void runScan(Job* job) noexcept;
 

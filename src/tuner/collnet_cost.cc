@@ -2,6 +2,7 @@
 // are compiled in, so that every rank reckons alike. The constants are estimates, not yet fitted to measured
 // all-reduces.
 #include <algorithm>
+#include <bit>
 
 #include "cgx/tuner.h"
 
@@ -21,6 +22,10 @@ constexpr double kOperationUs = 60;
 constexpr double kPeerUs = 15;
 // Stages overlap, but not their first and last blocks.
 constexpr double kExposed = 0.25;
+// What chunks make of a call, in bytes: of all channels, and NCCL's smallest chunk of one.
+constexpr std::size_t kLeastCall = 128 << 10;
+constexpr std::size_t kMostCall = 512 << 10;
+constexpr std::size_t kLeastChunk = 32 << 10;
 // Within a node the chain passes from GPU to GPU through host memory.
 constexpr double kInsideGBps = 5;
 constexpr double kInsideUs = 2 * 2.8;
@@ -52,6 +57,12 @@ double collnetUs(const Settings& settings, const Group& group, std::size_t bytes
   return kOperationUs + kPeerUs * (nodes - 1) + kInsideUs * local + longest + kExposed * rest;
 }
 
-std::size_t chunkBytesFor(const Group&, std::size_t, int, std::size_t chunkBytes) noexcept { return chunkBytes; }
+// Measured at 1 Gb/s and on loopback (docs/performance.md): a call of 128 KiB is the least that keeps its fixed costs
+// small, more than 512 KiB gain nothing, and with fewer than eight calls in flight their stages overlap less.
+std::size_t chunkBytesFor(const Group&, std::size_t bytes, int channels, std::size_t chunkBytes) noexcept {
+  if (channels <= 0) return chunkBytes;
+  const std::size_t call = std::clamp(std::bit_floor(bytes / 8), kLeastCall, kMostCall);
+  return std::clamp(std::bit_floor(call / static_cast<std::size_t>(channels)), kLeastChunk, kMostCall);
+}
 
 }  // namespace cgx::tuner

@@ -124,6 +124,19 @@ TEST(EngineCounters, CallTilesRawThatCannotBeCoded) {
   EXPECT_EQ(now.codedTiles + now.wholeTiles + now.zeroTiles, 0U);
 }
 
+// CGX_MIN_BYTES far above a call: user memory is a whole all-reduce, staging may hold a piece of a large one.
+TEST(EngineCounters, APieceInStagingIsNotTakenForASmallAllReduce) {
+  Settings settings;
+  settings.minBytes = 64 << 20;
+  for (const bool staged : {false, true}) {
+    EngineRanks engines(1, std::vector<Settings>(2, settings));
+    std::vector<Call> calls{allReduceOf(2, kLarge, wave), allReduceOf(2, kSmall, wave)};
+    for (Call& call : calls) call.clearSend = staged;
+    ASSERT_EQ(engines.run(calls), "");
+    EXPECT_EQ(engines.engine(0).counters().smallOperations, staged ? 1U : 2U);
+  }
+}
+
 TEST(EngineCounters, ExactByChoiceIsNotSmall) {
   Settings settings;
   settings.bits = codec::kExactBits;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <vector>
 
 namespace cgx::tuner {
@@ -217,16 +218,24 @@ TEST(Standing, CollnetDoubtsOnlyWhatItKnows) {
   EXPECT_FALSE(surelyNotTheWorld(all, 2));
 }
 
-TEST(Chunk, NeverShrinksAndStaysWithinWhatNcclAllows) {
-  for (std::size_t bytes = kKi; bytes <= 4 * kGi; bytes *= 2) {
-    for (const int channels : {1, 2, 4, 8, 16, 32}) {
-      for (std::size_t chunk = 32 * kKi; chunk <= 256 * kKi; chunk *= 2) {
-        const std::size_t got = chunkBytesFor({4, 4}, bytes, channels, chunk);
-        EXPECT_GE(got, chunk);
-        EXPECT_LE(got, 512 * kKi);
+TEST(Chunk, MakesCallsOfAnEighthWithinBounds) {
+  for (std::size_t bytes = 1; bytes <= 4 * kGi; bytes *= 3) {
+    for (const int channels : {1, 2, 3, 4, 7, 8, 16, 32}) {
+      const std::size_t chunk = chunkBytesFor({4, 4}, bytes, channels, 64 * kKi);
+      const std::size_t call = chunk * static_cast<std::size_t>(channels);
+      EXPECT_TRUE(std::has_single_bit(chunk)) << chunk;
+      EXPECT_GE(chunk, 32 * kKi);
+      // Half of what is wanted at least, as chunks are powers of two; more only where the smallest chunks make more.
+      EXPECT_GT(call, 64 * kKi - 1);
+      EXPECT_LE(call, std::max(512 * kKi, static_cast<std::size_t>(channels) * 32 * kKi));
+      if (chunk > 32 * kKi && call > 128 * kKi) {
+        EXPECT_LE(8 * call, bytes);
       }
     }
   }
+  EXPECT_EQ(chunkBytesFor({4, 4}, 64 * kMi, 2, 128 * kKi), 256 * kKi);
+  EXPECT_EQ(chunkBytesFor({4, 4}, 1 * kMi, 2, 128 * kKi), 64 * kKi);
+  EXPECT_EQ(chunkBytesFor({4, 4}, 64 * kMi, 0, 128 * kKi), 128 * kKi);
 }
 
 }  // namespace
