@@ -289,7 +289,7 @@ Result<Link> joinRoot(const Meeting& meeting) {
     }
     if (!alive)
       return Status::remote("whoever answers at " + where(meeting.host, meeting.port) +
-                            " is not rank 0 of cgx perf, or it ended");
+                            " is not rank 0 of this cgx command, or it ended");
     pollfd ready{link.fd(), POLLIN, 0};
     (void)::poll(&ready, 1, 100);
   }

@@ -20,21 +20,6 @@ int refuse(const std::string& text) {
   return kCannotRun;
 }
 
-Result<Placement> placementFromFlags(const PerfOptions& options) {
-  Placement placement;
-  placement.origin = options.rootFd >= 0 ? "local" : "flags";
-  if (options.rank < 0 || options.nranks < 1 || options.root.empty())
-    return Status::invalid("--rank, --nranks and --root go together");
-  if (options.rank >= options.nranks)
-    return Status::invalid("--rank " + std::to_string(options.rank) + " does not exist among --nranks " +
-                           std::to_string(options.nranks));
-  placement.rank = options.rank;
-  placement.ranks = options.nranks;
-  placement.listenFd = options.rootFd;
-  CGX_TRY(parseRoot(options.root, &placement.host, &placement.port));
-  return placement;
-}
-
 /// What would fail in every rank alike is told once, here.
 Status rehearse(const PerfOptions& options, int ranks) {
   Result<PluginLibrary> library = PluginLibrary::open(options.plugin);
@@ -51,7 +36,7 @@ Status rehearse(const PerfOptions& options, int ranks) {
 int perf(const PerfOptions& options, const std::vector<std::string>& arguments, const Lookup& lookup) {
   // Our own launcher passes both kinds of flags to its ranks.
   if (options.rank >= 0 || options.nranks > 0) {
-    Result<Placement> placement = placementFromFlags(options);
+    Result<Placement> placement = placementFromFlags(options.rank, options.nranks, options.root, options.rootFd);
     return placement.ok() ? runRank(options, placement.value()) : refuse(placement.status().text());
   }
   if (options.ranks == 0) {

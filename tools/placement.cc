@@ -96,6 +96,20 @@ Status parseRoot(const std::string& text, std::string* host, int* port) {
   return Status::invalid("--root \"" + text + "\" is not host:port");
 }
 
+Result<Placement> placementFromFlags(int rank, int ranks, const std::string& root, int rootFd) {
+  Placement placement;
+  placement.origin = rootFd >= 0 ? "local" : "flags";
+  if (rank < 0 || ranks < 1 || root.empty()) return Status::invalid("--rank, --nranks and --root go together");
+  if (rank >= ranks)
+    return Status::invalid("--rank " + std::to_string(rank) + " does not exist among --nranks " +
+                           std::to_string(ranks));
+  placement.rank = rank;
+  placement.ranks = ranks;
+  placement.listenFd = rootFd;
+  CGX_TRY(parseRoot(root, &placement.host, &placement.port));
+  return placement;
+}
+
 Result<std::optional<Placement>> placementFromLauncher(const Lookup& lookup, const std::string& root, long localId) {
   const Environment env{lookup};
   Placement placement;

@@ -22,6 +22,9 @@ struct Placement {
 /// "host:port" or "[v6]:port".
 Status parseRoot(const std::string& text, std::string* host, int* port);
 
+/// Of --rank, --nranks, --root and, from our own launcher, --root-fd (else -1).
+Result<Placement> placementFromFlags(int rank, int ranks, const std::string& root, int rootFd);
+
 /// Nothing when no launcher is there. `root` (may be empty) overrides the launcher's idea of rank 0's address;
 /// `localId` is a number that only the ranks of one launch on one machine share (their parent process): ports are
 /// derived from it or from the job's id.

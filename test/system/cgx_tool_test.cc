@@ -13,58 +13,29 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "support/program.h"
 #include "tools/rendezvous.h"
 
 namespace cgx::tool {
 namespace {
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
-using Variables = std::map<std::string, std::string>;
+using test::Outcome;
+using test::Variables;
+using test::Words;
 
 const fs::path kCgx = CGX_TOOL;
 const fs::path kFake = CGX_FAKE_COLLNET;
 const fs::path kSample = CGX_SAMPLE_GRADIENTS;
 
-struct Outcome {
-  int status = -1;   // exit status, or -signal
-  std::string text;  // stdout and stderr
-};
-
-/// A started program whose output goes to a file, so that nothing has to be read while it runs.
-class Program {
- public:
-  Program(const Words& arguments, const Variables& variables) {
-    static int number = 0;
-    output_ =
-        fs::temp_directory_path() / ("cgx-tool-test-" + std::to_string(::getpid()) + "-" + std::to_string(number++));
-    pid_ = ::fork();
-    if (pid_ != 0) return;
-    const int fd = ::open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    ::dup2(fd, STDOUT_FILENO);
-    ::dup2(fd, STDERR_FILENO);
-    for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+/// The tool with these arguments.
+struct Program : test::Program {
+  Program(const Words& arguments, const Variables& variables) : test::Program(whole(arguments), variables) {}
+  static Words whole(const Words& arguments) {
     Words all{kCgx.string()};
     all.insert(all.end(), arguments.begin(), arguments.end());
-    std::vector<char*> argv;
-    for (std::string& word : all) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    ::execv(kCgx.c_str(), argv.data());
-    ::_exit(126);
+    return all;
   }
-  Outcome wait() {
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    std::stringstream text;
-    text << std::ifstream(output_).rdbuf();
-    fs::remove(output_);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), text.str()};
-  }
-  pid_t pid() const { return pid_; }
-
- private:
-  fs::path output_;
-  pid_t pid_ = -1;
 };
 
 Outcome run(const Words& arguments, const Variables& variables = {}) { return Program(arguments, variables).wait(); }

@@ -1,71 +1,20 @@
 // Interface selection and dialing on hosts made of network namespaces: several NICs, IPv6, link-local, routers, cables
 // pulled. Needs root and the ip command; skipped otherwise, with the reason.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sched.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <functional>
 #include <string>
 
 #include "cgx/wire_link.h"
 #include "contract/transport_fixture.h"
+#include "support/network_host.h"
 #include "transport/handshake.h"
 
 namespace cgx::transport {
 namespace {
 
-bool shell(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
-
-/// A network namespace with a name of its own, deleted at the end.
-class Host {
- public:
-  explicit Host(const std::string& letter) : name_("cgx" + std::to_string(::getpid()) + letter) {
-    EXPECT_TRUE(shell("ip netns add " + name_));
-    ip("link set lo up");
-  }
-  ~Host() { shell("ip netns del " + name_); }
-  void ip(const std::string& arguments) const { EXPECT_TRUE(shell("ip -n " + name_ + " " + arguments)) << arguments; }
-  void address(const std::string& device, const std::string& cidr) const {
-    ip("addr add " + cidr + " dev " + device + (cidr.find(':') != std::string::npos ? " nodad" : ""));
-    ip("link set " + device + " up");
-  }
-  void sysctl(const std::string& setting) const {
-    EXPECT_TRUE(shell("ip netns exec " + name_ + " sysctl -w " + setting)) << setting;
-  }
-  /// Runs `body` in a process in this namespace; its result is the exit status, its words go to standard error.
-  pid_t start(const std::function<bool()>& body) const {
-    const pid_t pid = ::fork();
-    if (pid != 0) return pid;
-    const int fd = ::open(("/run/netns/" + name_).c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || ::setns(fd, CLONE_NEWNET) != 0) ::_exit(3);
-    ::_exit(body() ? 0 : 1);
-  }
-  static bool succeeded(pid_t pid) {
-    int status = -1;
-    return ::waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
-  }
-  /// The kernel reports a new state of a link with up to a second's delay.
-  void await(const std::string& device, const std::string& state) const {
-    bool seen = false;
-    for (const auto end = Clock::now() + seconds(5); !seen && Clock::now() < end;) {
-      seen = shell("ip -n " + name_ + " -br link show " + device + " | grep -qw " + state);
-      if (!seen) std::this_thread::sleep_for(milliseconds(20));
-    }
-    EXPECT_TRUE(seen) << device << " does not become " << state;
-  }
-  const std::string& name() const { return name_; }
-
- private:
-  std::string name_;
-};
-
-void cable(const Host& a, const std::string& atA, const Host& b, const std::string& atB) {
-  EXPECT_TRUE(
-      shell("ip link add " + atA + " netns " + a.name() + " type veth peer name " + atB + " netns " + b.name()));
-}
+using test::cable;
+using test::Host;
 
 Settings settingsFor(const std::string& ifname, double peerTimeout = 30) {
   Settings settings;
@@ -153,10 +102,7 @@ void expectDevices(const Host& host, const std::string& ifname, const std::strin
 class Namespaces : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (::geteuid() != 0) GTEST_SKIP() << "needs root, to make network namespaces";
-    if (!shell("ip netns add cgxprobe"))
-      GTEST_SKIP() << "needs the ip command and the right to make network namespaces";
-    shell("ip netns del cgxprobe");
+    if (const std::string why = test::whyNoNetworkHosts(); !why.empty()) GTEST_SKIP() << why;
     a_ = std::make_unique<Host>("a");
     b_ = std::make_unique<Host>("b");
     cable(*a_, "eth0", *b_, "eth0");

@@ -1,15 +1,26 @@
 #include "doctor/doctor.h"
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 
+#include "doctor/ranks.h"
 #include "doctor/report.h"
+#include "placement.h"
 #include "session.h"
 
 namespace cgx::tool::doctor {
 namespace {
+
+constexpr const char* kFooter = R"(
+Start it as the job is started, with the job's environment. Under torchrun (--no-python), mpirun or srun, or with --rank, --nranks
+and --root, all ranks compare how they are set up and try to reach each other on the interfaces that the plugin chooses; rank 0
+tells what they found. Otherwise it looks at this host alone.
+
+Exit status, the same on every rank: 0 no problem; 1 problems; 2 when it could not be run.)";
 
 constexpr int kProblems = 1;
 constexpr int kCannotRun = 2;
@@ -41,6 +52,47 @@ int conclude(const Report& report, const Options& options) {
   return problems(report) == 0 ? 0 : kProblems;
 }
 
+/// Rank 0 tells; the others only end as it does. A rank that does not come is a problem of the job, too.
+int together(const Placement& placement, const Facts& facts, const Lookup& lookup, const Options& options) {
+  const bool tells = placement.rank == 0;
+  const auto failed = [&](const Status& why) {
+    if (!tells) {
+      std::fprintf(stderr, "cgx doctor: rank %d: %s\n", placement.rank, why.text().c_str());
+      return kProblems;
+    }
+    const Check missing =
+        problem("together", why.text(),
+                "cgx doctor must run on every rank, and all must reach TCP port " + std::to_string(placement.port) +
+                    " of " + placement.host + " (or another --root)");
+    return conclude({{{facts.host, diagnose(facts)}}, {missing}}, options);
+  };
+  const Meeting meeting{placement.rank,     placement.ranks, placement.host,        placement.port,
+                        placement.listenFd, "cgx doctor",    options.timeoutSeconds};
+  Result<std::unique_ptr<Rendezvous>> rendezvous = meet(meeting);
+  if (!rendezvous.ok()) return failed(rendezvous.status());
+  const Result<Gathered> all = takePart(*rendezvous.value(), placement.rank, facts, lookup, options.reachSeconds);
+  if (!all.ok()) {
+    const std::optional<Status> why = rendezvous.value()->giveUp(all.status());
+    return why ? failed(*why) : kProblems;
+  }
+  const Report report = merge(all.value());
+  if (tells) return conclude(report, options);
+  return problems(report) == 0 ? 0 : kProblems;
+}
+
+/// Nothing: this host by itself.
+Result<std::optional<Placement>> placementOf(const Options& options, const Lookup& lookup) {
+  if (options.rank >= 0 || options.nranks > 0) {
+    Result<Placement> placement = placementFromFlags(options.rank, options.nranks, options.root, -1);
+    if (!placement.ok()) return std::move(placement).status();
+    return std::optional<Placement>(std::move(placement).value());
+  }
+  if (options.alone) return std::optional<Placement>();
+  Result<std::optional<Placement>> launched = placementFromLauncher(lookup, options.root, ::getppid());
+  if (launched.ok() && launched.value() && launched.value()->ranks == 1) return std::optional<Placement>();
+  return launched;
+}
+
 }  // namespace
 
 void addFlags(CLI::App& command, Options* options) {
@@ -50,6 +102,15 @@ void addFlags(CLI::App& command, Options* options) {
       ->capture_default_str();
   command.add_option("--nodes", options->nodes, "Nodes of the job, for the same purpose")
       ->check(CLI::Range(2, 1 << 20));
+  command.add_flag("--alone", options->alone, "This host only, also under a launcher");
+  command.add_option("--rank", options->rank, "This process is one rank of --nranks")->check(CLI::Range(0, 1 << 20));
+  command.add_option("--nranks", options->nranks, "How many ranks there are")->check(CLI::Range(1, 1 << 20));
+  command.add_option("--root", options->root, "host:port where rank 0 waits for the others")->type_name("HOST:PORT");
+  command.add_option("--timeout", options->timeoutSeconds, "Seconds to wait for ranks to come")->capture_default_str();
+  command.add_option("--reach", options->reachSeconds, "Seconds that hosts may take to reach each other")
+      ->check(CLI::Range(0.1, 600.0))
+      ->capture_default_str();
+  command.footer(kFooter);
 }
 
 int run(const Options& options, const Lookup& lookup) {
@@ -57,9 +118,16 @@ int run(const Options& options, const Lookup& lookup) {
   const std::vector<FileLine> lines = fileLines(lookup, "");
   const Lookup given = before(lookup, lines);
   adopt(lines);
+  Result<std::optional<Placement>> placement = placementOf(options, lookup);
+  if (!placement.ok()) {
+    std::fprintf(stderr, "cgx doctor: %s\n", placement.status().text().c_str());
+    return kCannotRun;
+  }
+  if (placement.value()) setPluginLog("cgx doctor", placement.value()->rank, false);
   Facts facts = collect(given);
   facts.comms = options.comms;
   facts.nodes = options.nodes;
+  if (placement.value()) return together(*placement.value(), facts, lookup, options);
   return conclude({{{facts.host, diagnose(facts)}}, {}}, options);
 }
 

@@ -12,6 +12,12 @@ struct Options {
   std::string json;  // a file to write, or empty
   int comms = 1;
   int nodes = 0;  // 0: as many as take part, or not known
+  bool alone = false;
+  int rank = -1;
+  int nranks = 0;
+  std::string root;
+  double timeoutSeconds = 60;
+  double reachSeconds = 5;
 };
 void addFlags(CLI::App& command, Options* options);
 
