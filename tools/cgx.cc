@@ -8,7 +8,7 @@
 #include "info.h"
 #include "perf.h"
 #include "plan.h"
-#include "run_report.h"
+#include "run_report/run_report.h"
 
 int main(int argc, char** argv) {
   constexpr int kUsage = 2;
