@@ -6,6 +6,7 @@
 
 #include "doctor/doctor.h"
 #include "info.h"
+#include "launch.h"
 #include "perf.h"
 #include "plan.h"
 #include "run_report/run_report.h"
@@ -25,6 +26,9 @@ int main(int argc, char** argv) {
   CLI::App* doctor =
       app.add_subcommand("doctor", "Say what keeps NCCL on this host from using the plugin, and what to do about it");
   cgx::tool::doctor::addFlags(*doctor, &doctorOptions);
+  cgx::tool::LaunchOptions launchOptions;
+  CLI::App* launch = app.add_subcommand("run", "Start a program whose NCCL uses the plugin");
+  cgx::tool::addLaunchFlags(*launch, &launchOptions);
   cgx::tool::RunReportOptions reportOptions;
   CLI::App* report = app.add_subcommand("report", "Sum up the statistics files of a job's ranks");
   cgx::tool::addRunReportFlags(*report, &reportOptions);
@@ -41,6 +45,7 @@ int main(int argc, char** argv) {
   }
   const cgx::Lookup environment = [](const char* name) -> const char* { return std::getenv(name); };
   if (info->parsed()) return cgx::tool::info(infoOptions, environment);
+  if (launch->parsed()) return cgx::tool::launch(launchOptions, environment);
   if (doctor->parsed()) return cgx::tool::doctor::run(doctorOptions, environment);
   if (report->parsed()) return cgx::tool::report(reportOptions);
   if (plan->parsed()) return cgx::tool::plan(planOptions, environment);

@@ -138,7 +138,9 @@ bool inTimeFromInit(const char* name, NcclVersion nccl) noexcept {
 }
 
 std::string remedy(NcclVersion nccl, const std::string& libraryPath) {
-  const std::string byHand = "set NCCL_COLLNET_ENABLE=1 in the job's environment or in /etc/nccl.conf";
+  const std::string byHand =
+      "start the program with `cgx run --` in front, or set NCCL_COLLNET_ENABLE=1 in the job's environment or in "
+      "/etc/nccl.conf";
   if (wayOf(nccl) != Way::EnvPlugin) return byHand;
   return byHand +
          ", or let NCCL find libnccl-env.so, which `make install` makes beside the plugin, on the loader's path, "
