@@ -77,7 +77,11 @@ struct Counters {
   std::uint64_t codedTiles = 0;       // that travel as codes
   std::uint64_t exactTiles = 0;       // of rawTiles: in operations that travel exact
   std::uint64_t wholeTiles = 0;       // not of rawTiles: in a message sent whole, as codes would not be smaller
-  std::uint64_t encodeNs = 0;         // contributions: reading, coding and clearing them
+  std::uint64_t nonFiniteTiles = 0;   // of rawTiles, not of exactTiles: with an Inf or a NaN
+  std::uint64_t sampledTiles = 0;     // of codedTiles: compared with the exact values
+  double errorSquares = 0;            // sum over sampled elements: (coded - exact)^2
+  double valueSquares = 0;            // exact^2; errorSquares / valueSquares is the NMSE of one quantisation
+  std::uint64_t encodeNs = 0;         // contributions: reading, coding, sampling and clearing them
   std::uint64_t reduceNs = 0;         // decoding, adding and coding the sum; for an all-gather the copy
   std::uint64_t decodeNs = 0;         // results
   std::uint64_t wireNs = 0;           // messages, from handing them to the transport until they were sent

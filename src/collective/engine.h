@@ -16,6 +16,7 @@
 #include "cgx/collective.h"
 #include "cgx/executor.h"
 #include "cgx/wire.h"
+#include "inspect.h"
 #include "plan.h"
 
 namespace cgx::collective {
@@ -223,14 +224,16 @@ class Engine {
   // engine_count.cc; all under the mutex
   void countPosted(const Request& operation);
   void countSmall(const Request& operation);
-  void countEncoded(const Request& operation, Range range, const codec::Encoded& encoded);
+  void countEncoded(const Request& operation, Range range, const codec::Encoded& encoded, const Inspection& inspection);
   void countMessage(const Request& operation, std::size_t bytes);
   void countDone(const Request& operation);
 
   // engine_send.cc
   void produce(Peer& peer, int rank);
   static void runEncode(Job* job) noexcept;
+  codec::EncodeSpec specOf(const Request& operation, Range range, int phase, bool exact) const;
   codec::Encoded encodeBlock(const Request& operation, Range range, int phase, bool exact, std::byte* payload);
+  Inspection inspect(const Request& operation, Range range, const codec::Encoded& encoded) const noexcept;
   void fillHeader(std::byte* message, const Request& operation, int phase, int owner, std::size_t block, Range range,
                   const codec::Encoded& encoded, bool exact);
   void clearAfterUse(const Request& operation, Range range);

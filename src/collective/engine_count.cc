@@ -44,7 +44,8 @@ void Engine::countSmall(const Request& operation) {
   if (toBeCoded && operation.exact) ++counters_.smallOperations;
 }
 
-void Engine::countEncoded(const Request& operation, Range range, const codec::Encoded& encoded) {
+void Engine::countEncoded(const Request& operation, Range range, const codec::Encoded& encoded,
+                          const Inspection& inspection) {
   counters_.zeroTiles += encoded.zeroTiles;
   counters_.rawTiles += encoded.rawTiles;
   if (operation.exact) {
@@ -54,6 +55,10 @@ void Engine::countEncoded(const Request& operation, Range range, const codec::En
   const std::size_t tiles = (range.elements + codec::kTile - 1) / codec::kTile;
   const std::size_t codes = tiles - encoded.zeroTiles - encoded.rawTiles;
   (encoded.form == codec::Form::Raw ? counters_.wholeTiles : counters_.codedTiles) += codes;
+  counters_.nonFiniteTiles += inspection.nonFiniteTiles;
+  counters_.sampledTiles += inspection.error.tiles;
+  counters_.errorSquares += inspection.error.errorSquares;
+  counters_.valueSquares += inspection.error.valueSquares;
 }
 
 void Engine::countMessage(const Request& operation, std::size_t bytes) {

@@ -46,6 +46,7 @@ void Engine::runEncode(Job* job) noexcept {
   const codec::Encoded encoded =
       self.encodeBlock(operation, range, 1, operation.exact, slot.memory + sizeof(wire::MessageHeader));
   self.fillHeader(slot.memory, operation, 1, slot.peer, slot.block, range, encoded, operation.exact);
+  const Inspection inspection = self.inspect(operation, range, encoded);
   // In two phases nobody else reads this block; in one phase every peer's contribution does, and the reduction clears.
   if (!operation.plan.onePhase()) self.clearAfterUse(operation, range);
   const std::uint64_t took = nanosecondsSince(start);
@@ -54,7 +55,7 @@ void Engine::runEncode(Job* job) noexcept {
   slot.bytes = sizeof(wire::MessageHeader) + encoded.bytes;
   slot.state = SlotState::Ready;
   self.counters_.encodeNs += took;
-  self.countEncoded(operation, range, encoded);
+  self.countEncoded(operation, range, encoded, inspection);
   if (--operation.encodesLeft == 0 && operation.plan.onePhase()) self.startReadyReductions();
   lock.unlock();
   self.pump(slot.peer);
@@ -67,14 +68,31 @@ codec::Noise Engine::noise(const Request& operation, int phase, Range range) con
           range.first};
 }
 
-codec::Encoded Engine::encodeBlock(const Request& operation, Range range, int phase, bool exact, std::byte* payload) {
-  const Shape& shape = operation.plan.shape();
+codec::EncodeSpec Engine::specOf(const Request& operation, Range range, int phase, bool exact) const {
   codec::EncodeSpec spec;
   spec.bits = exact ? codec::kExactBits : options_.settings.bits;
   spec.rounding = options_.settings.rounding;
   spec.noise = noise(operation, phase, range);
-  return options_.kernels->encode(spec, shape.dtype, operation.send + range.first * shape.elementBytes(),
-                                  range.elements, payload);
+  return spec;
+}
+
+codec::Encoded Engine::encodeBlock(const Request& operation, Range range, int phase, bool exact, std::byte* payload) {
+  const Shape& shape = operation.plan.shape();
+  return options_.kernels->encode(specOf(operation, range, phase, exact), shape.dtype,
+                                  operation.send + range.first * shape.elementBytes(), range.elements, payload);
+}
+
+// While the block is still in the cache, and before it is cleared.
+Inspection Engine::inspect(const Request& operation, Range range, const codec::Encoded& encoded) const noexcept {
+  Inspection inspection;
+  if (operation.exact) return inspection;
+  const Shape& shape = operation.plan.shape();
+  const std::byte* values = operation.send + range.first * shape.elementBytes();
+  if (encoded.rawTiles != 0) inspection.nonFiniteTiles = nonFiniteTiles(shape.dtype, values, range.elements);
+  if (encoded.form == codec::Form::Tiles)
+    inspection.error = sampleError(*options_.kernels, specOf(operation, range, 1, false), shape.dtype, operation.number,
+                                   range, values);
+  return inspection;
 }
 
 void Engine::fillHeader(std::byte* message, const Request& operation, int phase, int owner, std::size_t block,

@@ -1,5 +1,7 @@
 #include "format.h"
 
+#include <array>
+#include <charconv>
 #include <string_view>
 #include <utility>
 
@@ -35,6 +37,18 @@ std::string fields(std::initializer_list<Field> all) {
   return out;
 }
 
+/// The shortest text that reads back as the same number, whatever the locale. `value` is finite.
+std::string decimal(double value) {
+  std::array<char, 40> text{};
+  const std::to_chars_result end = std::to_chars(text.data(), text.data() + text.size(), value);
+  return {text.data(), end.ptr};
+}
+
+std::string errorFields(std::uint64_t tiles, double errorSquares, double valueSquares) {
+  return fields({{"sampledTiles", tiles}}) + ", \"errorSquares\": " + decimal(errorSquares) +
+         ", \"valueSquares\": " + decimal(valueSquares);
+}
+
 std::string sumFields(const Sums& s) {
   return fields({{"operations", s.operations},
                  {"inputBytes", s.inputBytes},
@@ -43,7 +57,8 @@ std::string sumFields(const Sums& s) {
                  {"encodeNs", s.encodeNs},
                  {"reduceNs", s.reduceNs},
                  {"decodeNs", s.decodeNs},
-                 {"wireNs", s.wireNs}});
+                 {"wireNs", s.wireNs}}) +
+         ", " + errorFields(s.sampledTiles, s.errorSquares, s.valueSquares);
 }
 
 std::string sizesJson(const Counters& c) {
@@ -81,8 +96,9 @@ std::string recordJson(const Record& r) {
                  {"zeroTiles", c.zeroTiles},
                  {"rawTiles", c.rawTiles},
                  {"exactTiles", c.exactTiles},
+                 {"nonFiniteTiles", c.nonFiniteTiles},
                  {"wholeTiles", c.wholeTiles}}) +
-         ",\n     " +
+         ",\n     " + errorFields(c.sampledTiles, c.errorSquares, c.valueSquares) + ",\n     " +
          fields({{"encodeNs", c.encodeNs}, {"reduceNs", c.reduceNs}, {"decodeNs", c.decodeNs}, {"wireNs", c.wireNs}}) +
          ",\n     \"sizes\": [" + sizesJson(c) + "]}";
 }
@@ -98,6 +114,15 @@ std::string ratio(std::uint64_t of, std::uint64_t to) {
   if (to == 0) return "-";
   const auto hundredths = static_cast<std::uint64_t>(static_cast<double>(of) / static_cast<double>(to) * 100 + 0.5);
   return std::to_string(hundredths / 100) + (hundredths % 100 < 10 ? ".0" : ".") + std::to_string(hundredths % 100);
+}
+
+/// Three digits, enough to compare; "-" without a sample.
+std::string nmse(double errorSquares, double valueSquares) {
+  if (!(valueSquares > 0)) return "-";
+  std::array<char, 40> text{};
+  const std::to_chars_result end = std::to_chars(text.data(), text.data() + text.size(), errorSquares / valueSquares,
+                                                 std::chars_format::scientific, 2);
+  return {text.data(), end.ptr};
 }
 
 /// Metrics with one line a communicator; a family's lines must stand together.
@@ -120,6 +145,9 @@ class Families {
   }
   void number(const std::string& label, std::uint64_t Counters::*field) {
     lines(label, [field](const Record& r) { return std::to_string(r.counters.*field); });
+  }
+  void decimals(double Counters::*field) {
+    lines("", [field](const Record& r) { return decimal(r.counters.*field); });
   }
   void time(const char* stage, std::uint64_t Counters::*field) {
     lines(std::string("stage=\"") + stage + "\"", [field](const Record& r) { return seconds(r.counters.*field); });
@@ -164,6 +192,9 @@ void add(Sums& sums, const Record& record) noexcept {
   sums.reduceNs += c.reduceNs;
   sums.decodeNs += c.decodeNs;
   sums.wireNs += c.wireNs;
+  sums.sampledTiles += c.sampledTiles;
+  sums.errorSquares += c.errorSquares;
+  sums.valueSquares += c.valueSquares;
 }
 
 std::string toJson(const Snapshot& s) {
@@ -204,6 +235,14 @@ std::string toPrometheus(const Snapshot& snapshot) {
   f.number("form=\"whole\"", &Counters::wholeTiles);
   f.begin("cgx_exact_tiles_total", "Raw tiles of operations that travel exact.");
   f.number("", &Counters::exactTiles);
+  f.begin("cgx_nonfinite_tiles_total", "Tiles of compressed operations with an Inf or a NaN.");
+  f.number("", &Counters::nonFiniteTiles);
+  f.begin("cgx_sampled_tiles_total", "Coded tiles that were compared with the exact values.");
+  f.number("", &Counters::sampledTiles);
+  f.begin("cgx_error_squares_total", "Sum of squared errors in sampled tiles.");
+  f.decimals(&Counters::errorSquares);
+  f.begin("cgx_value_squares_total", "Sum of squared exact values in sampled tiles; error / value is the NMSE.");
+  f.decimals(&Counters::valueSquares);
   f.begin("cgx_seconds_total", "Time spent, added up over threads and messages.");
   f.time("encode", &Counters::encodeNs);
   f.time("reduce", &Counters::reduceNs);
@@ -221,8 +260,10 @@ std::string summary(const Record& r) {
          " operations, " + n(c.inputBytes) + " bytes in, " + n(c.wireBytes) + " bytes on the wire, exact " + n(exact) +
          " (ratio " + ratio(exact, c.wireBytes) + "); " + n(c.smallOperations) +
          " exact because small; tiles: " + n(c.codedTiles) + " coded, " + n(c.zeroTiles) + " zero, " + n(c.exactTiles) +
-         " exact by choice or size, " + n(c.rawTiles - c.exactTiles) + " raw, " + n(c.wholeTiles) + " whole; encode " +
-         ms(c.encodeNs) + ", reduce " + ms(c.reduceNs) + ", decode " + ms(c.decodeNs) + ", wire " + ms(c.wireNs);
+         " exact by choice or size, " + n(c.rawTiles - c.exactTiles) + " raw (" + n(c.nonFiniteTiles) +
+         " with Inf or NaN), " + n(c.wholeTiles) + " whole; NMSE " + nmse(c.errorSquares, c.valueSquares) + " (" +
+         n(c.sampledTiles) + " tiles sampled); encode " + ms(c.encodeNs) + ", reduce " + ms(c.reduceNs) + ", decode " +
+         ms(c.decodeNs) + ", wire " + ms(c.wireNs);
 }
 
 }  // namespace cgx::statistics

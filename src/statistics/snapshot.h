@@ -29,6 +29,9 @@ struct Sums {
   std::uint64_t reduceNs = 0;
   std::uint64_t decodeNs = 0;
   std::uint64_t wireNs = 0;
+  std::uint64_t sampledTiles = 0;
+  double errorSquares = 0;
+  double valueSquares = 0;
 };
 
 struct Sample {

@@ -60,6 +60,7 @@ TEST(StatisticsTruth, TenOperationsAreCountedExactly) {
   in.close();
   fs::remove_all(folder);
   ASSERT_EQ(file["communicators"].size(), 2U);
+  std::uint64_t samples = 0;
   for (const auto& comm : file["communicators"]) {
     EXPECT_EQ(comm["ranks"], 2);
     EXPECT_EQ(comm["bits"], 4);
@@ -72,6 +73,19 @@ TEST(StatisticsTruth, TenOperationsAreCountedExactly) {
     EXPECT_EQ(comm["exactTiles"], 4 * 2);
     EXPECT_EQ(comm["rawTiles"], 4 * 2);
     EXPECT_EQ(comm["zeroTiles"], 0);
+    EXPECT_EQ(comm["nonFiniteTiles"], 0);
+    // One tile in 1,024, by the number of the operation; this rank sends the other one's half of 128.
+    std::uint64_t sampled = 0;
+    for (std::uint64_t k = 0; k < 6; ++k) {
+      const std::uint64_t tile = (k * 0x9E3779B97F4A7C15U) >> 54;
+      sampled += tile < 128 && (tile < 64) == (comm["rank"] == 1) ? 1 : 0;
+    }
+    EXPECT_EQ(comm["sampledTiles"], sampled);
+    if (sampled > 0) {
+      EXPECT_GT(comm["errorSquares"].get<double>(), 0.003 * comm["valueSquares"].get<double>());
+      EXPECT_LT(comm["errorSquares"].get<double>(), 0.03 * comm["valueSquares"].get<double>());
+    }
+    samples += sampled;
     ASSERT_EQ(comm["sizes"].size(), 2U);
     // A small one is one message: the header and the values.
     EXPECT_EQ(comm["sizes"][0]["wireBytes"], 4 * (sizeof(wire::MessageHeader) + kSmall * 4));
@@ -79,6 +93,8 @@ TEST(StatisticsTruth, TenOperationsAreCountedExactly) {
               comm["wireBytes"]);
     EXPECT_EQ(comm["messages"], 6 * 2 * 2 + 4);  // the plan cuts a piece of this size in two
   }
+  EXPECT_GT(samples, 0U);
+  EXPECT_EQ(file["sums"]["sampledTiles"], samples);
 }
 
 }  // namespace

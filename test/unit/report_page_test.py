@@ -22,13 +22,14 @@ def statistics(rank, host="node", value=1000, samples=5):
     """A file as docs/statistics.md describes it. Sizes make up the whole."""
     sums = {name: value for name in SERIES}
     sums["encodeNs"] = value + rank
+    sums.update(sampledTiles=value // 100, errorSquares=value * 0.03, valueSquares=value * 1.5)
     comm = dict(sums, id=0, rank=rank, ranks=4, bits=4, open=False, allReduces=value, allGathers=0, reduceScatters=0,
-                smallOperations=value // 2, messages=value, **{name: value // 10 for name in TILES})
+                smallOperations=value // 2, nonFiniteTiles=value // 200, messages=value, **{name: value // 10 for name in TILES})
     comm["sizes"] = [{"upToBytes": 4096, "operations": value // 4, "inputBytes": value // 4, "wireBytes": value // 8,
                       "ns": min(MOST, value // 4 * 1500)},
                      {"upToBytes": 0, "operations": value // 4, "inputBytes": value // 4, "wireBytes": value // 2,
                       "ns": min(MOST, value * 10)}]
-    series = [dict({name: sums[name] * k // samples for name in SERIES}, milliseconds=1000 * k)
+    series = [dict({name: type(sum)(sum * k // samples) for name, sum in sums.items()}, milliseconds=1000 * k)
               for k in range(1, samples + 1)]
     return {"schema": "cgx-statistics", "version": 1, "cgx": "0.1.0", "host": host, "pid": 100 + rank, "rank": rank,
             "unixSeconds": 1000000000, "milliseconds": 1000 * samples, "sums": sums, "unlisted": 0,
@@ -132,9 +133,19 @@ class Page(unittest.TestCase):
         self.assertEqual(ranks[0]["raw tiles"], "0")  # all of them are in exact operations
         tiles, _ = self.table(tree, "Tiles")
         self.assertEqual([(row["tiles"], row["number"]) for row in tiles],
-                         [("coded", "400"), ("zero", "400"), ("exact", "400"), ("raw", "0"), ("whole", "400")])
+                         [("coded", "400"), ("zero", "400"), ("exact", "400"), ("not finite", "0"), ("too wide", "0"),
+                          ("whole", "400")])
         self.assertEqual(tiles[0]["share"], "25.00 %")
+        self.assertEqual([row["NMSE"] for row in ranks], ["2.00e-02"] * 4)
         self.assertIn("2001-09-09 01:46 UTC", "".join(tree.itertext()))
+
+    def test_raw_tiles_have_their_reason(self):
+        file = statistics(0)
+        file["communicators"][0].update(rawTiles=120, exactTiles=100, nonFiniteTiles=15)
+        tiles, section = self.table(self.read([file]), "Tiles")
+        self.assertEqual([(row["tiles"], row["number"]) for row in tiles[2:5]],
+                         [("exact", "100"), ("not finite", "15"), ("too wide", "5")])
+        self.assertEqual([row.get("class") for row in section.iter("tr")][4], "marked")
 
     def test_plots_over_the_run_have_a_point_for_each_sample(self):
         tree = self.read([statistics(rank, samples=7) for rank in range(2)])

@@ -37,7 +37,11 @@ Record someRecord() {
   c.smallOperations = 6;
   c.codedTiles = 20;
   c.exactTiles = 4;
+  c.nonFiniteTiles = 1;
   c.wholeTiles = 1;
+  c.sampledTiles = 3;
+  c.errorSquares = 0.375;
+  c.valueSquares = 1e21;
   c.encodeNs = 1'500'000'000;
   c.reduceNs = 2'000'001;
   c.decodeNs = 999;
@@ -73,18 +77,19 @@ TEST(StatisticsText, JsonIsTheDocumentedForm) {
   "rank": 5,
   "unixSeconds": 1000,
   "milliseconds": 2500,
-  "sums": {"operations": 12, "inputBytes": 9000, "exactBytes": 12750, "wireBytes": 1500, "encodeNs": 1500000000, "reduceNs": 2000001, "decodeNs": 999, "wireNs": 12000000345},
+  "sums": {"operations": 12, "inputBytes": 9000, "exactBytes": 12750, "wireBytes": 1500, "encodeNs": 1500000000, "reduceNs": 2000001, "decodeNs": 999, "wireNs": 12000000345, "sampledTiles": 3, "errorSquares": 0.375, "valueSquares": 1e+21},
   "unlisted": 1,
   "communicators": [
     {"id": 3, "rank": 1, "ranks": 4, "bits": 4, "open": true,
      "operations": 12, "allReduces": 10, "allGathers": 1, "reduceScatters": 1, "smallOperations": 6, "inputBytes": 9000, "exactBytes": 12750, "wireBytes": 1500, "messages": 40,
-     "codedTiles": 20, "zeroTiles": 2, "rawTiles": 5, "exactTiles": 4, "wholeTiles": 1,
+     "codedTiles": 20, "zeroTiles": 2, "rawTiles": 5, "exactTiles": 4, "nonFiniteTiles": 1, "wholeTiles": 1,
+     "sampledTiles": 3, "errorSquares": 0.375, "valueSquares": 1e+21,
      "encodeNs": 1500000000, "reduceNs": 2000001, "decodeNs": 999, "wireNs": 12000000345,
      "sizes": [
       {"upToBytes": 4096, "operations": 9, "inputBytes": 4000, "wireBytes": 700, "ns": 5000},
       {"upToBytes": 0, "operations": 1, "inputBytes": 4000, "wireBytes": 800, "ns": 6000}]}],
   "series": [
-    {"milliseconds": 2500, "operations": 12, "inputBytes": 9000, "exactBytes": 12750, "wireBytes": 1500, "encodeNs": 1500000000, "reduceNs": 2000001, "decodeNs": 999, "wireNs": 12000000345}]
+    {"milliseconds": 2500, "operations": 12, "inputBytes": 9000, "exactBytes": 12750, "wireBytes": 1500, "encodeNs": 1500000000, "reduceNs": 2000001, "decodeNs": 999, "wireNs": 12000000345, "sampledTiles": 3, "errorSquares": 0.375, "valueSquares": 1e+21}]
 }
 )");
   const auto parsed = nlohmann::json::parse(text);
@@ -118,16 +123,19 @@ TEST(StatisticsText, PrometheusHasEachFamilyOnceWithEscapedLabels) {
       EXPECT_TRUE(line.starts_with(family + "{host=")) << line;
     }
   }
-  EXPECT_EQ(families.size(), 8U);
+  EXPECT_NE(text.find("\ncgx_error_squares_total" + labels + "} 0.375\n"), std::string::npos) << text;
+  EXPECT_EQ(families.size(), 12U);
 }
 
 TEST(StatisticsText, TheLineSaysWhatTheNumbersSay) {
   EXPECT_EQ(
       summary(someRecord()),
       "rank 1 of 4: 12 operations, 9000 bytes in, 1500 bytes on the wire, exact 12750 (ratio 8.50); 6 exact because "
-      "small; tiles: 20 coded, 2 zero, 4 exact by choice or size, 1 raw, 1 whole; encode 1500 ms, reduce 2 ms, "
+      "small; tiles: 20 coded, 2 zero, 4 exact by choice or size, 1 raw (1 with Inf or NaN), 1 whole; NMSE 3.75e-22 (3 "
+      "tiles sampled); encode 1500 ms, reduce 2 ms, "
       "decode 0 ms, wire 12000 ms");
   EXPECT_NE(summary({}).find("(ratio -)"), std::string::npos);
+  EXPECT_NE(summary({}).find("NMSE - (0 tiles sampled)"), std::string::npos);
 }
 
 TEST(StatisticsText, ExactBytesDoNotOverflow) {

@@ -35,6 +35,10 @@ std::string fileOf(long pid, int rank, std::uint64_t encodeNs) {
   c.zeroTiles = 3;
   c.rawTiles = 9;
   c.exactTiles = 8;
+  c.nonFiniteTiles = 1;
+  c.sampledTiles = 6;
+  c.errorSquares = 0.25 * static_cast<double>(rank + 1);
+  c.valueSquares = 16;
   c.encodeNs = encodeNs;
   c.reduceNs = 20'000'000;
   c.decodeNs = 5'000'000;
@@ -46,8 +50,10 @@ std::string fileOf(long pid, int rank, std::uint64_t encodeNs) {
   s.series.push_back({500, {}});
   statistics::Sums half = s.sums;
   for (std::uint64_t* value : {&half.operations, &half.inputBytes, &half.exactBytes, &half.wireBytes, &half.encodeNs,
-                               &half.reduceNs, &half.decodeNs, &half.wireNs})
+                               &half.reduceNs, &half.decodeNs, &half.wireNs, &half.sampledTiles})
     *value /= 2;
+  half.errorSquares /= 4;
+  half.valueSquares /= 2;
   s.series.push_back({1500, half});
   s.series.push_back({2500, s.sums});
   return statistics::toJson(s);
@@ -56,26 +62,38 @@ std::string fileOf(long pid, int rank, std::uint64_t encodeNs) {
 TEST(RunReport, SumsUpTwoRanks) {
   std::vector<RunFile> files{parseRunFile("b", fileOf(12, 1, 40'000'000)).value(),
                              parseRunFile("a", fileOf(11, 0, 30'000'000)).value()};
-  EXPECT_EQ(runText(gatherRun(files).value()),
-            "processes   2, hosts 1, 2.5 s\n"
-            "operations  20, of which 8 travelled exact because they are small\n"
-            "wire        0.0008 GB instead of 0.004 GB in exact mode: ratio 5.00\n"
-            "time        encode 0.070 s, reduce 0.040 s, decode 0.010 s, wire 0.600 s (over all threads and messages)\n"
-            "tiles       768 coded, 6 zero, 16 raw in exact operations, 2 raw as they cannot be coded, 0 sent whole\n"
-            "\n"
-            "all-reduces\n"
-            "     up to bytes   operations       bytes in     wire bytes      mean us\n"
-            "            4096            8          32000          32512         50.0\n"
-            "          262144           12        3968000         767488       1000.0\n"
-            "\n"
-            "  rank host                       operations     wire bytes    ratio     codec s      wire s\n"
-            "     0 node?[31m                          10         400000     5.00       0.055       0.300\n"
-            "     1 node?[31m                          10         400000     5.00       0.065       0.300\n"
-            "\n"
-            "slowest     rank 1 on node?[31m: most time in the codec\n");
+  EXPECT_EQ(
+      runText(gatherRun(files).value()),
+      "processes   2, hosts 1, 2.5 s\n"
+      "operations  20, of which 8 travelled exact because they are small\n"
+      "wire        0.0008 GB instead of 0.004 GB in exact mode: ratio 5.00\n"
+      "time        encode 0.070 s, reduce 0.040 s, decode 0.010 s, wire 0.600 s (over all threads and messages)\n"
+      "tiles       768 coded, 6 zero, 16 raw in exact operations, 2 raw as they cannot be coded (2 with Inf or NaN), 0 "
+      "sent whole\n"
+      "error       NMSE 2.34e-02 of what ranks contribute, by 12 sampled tiles\n"
+      "\n"
+      "all-reduces\n"
+      "     up to bytes   operations       bytes in     wire bytes      mean us\n"
+      "            4096            8          32000          32512         50.0\n"
+      "          262144           12        3968000         767488       1000.0\n"
+      "\n"
+      "  rank host                       operations     wire bytes    ratio     codec s      wire s      NMSE\n"
+      "     0 node?[31m                          10         400000     5.00       0.055       0.300  1.56e-02\n"
+      "     1 node?[31m                          10         400000     5.00       0.065       0.300  3.12e-02\n"
+      "\n"
+      "slowest     rank 1 on node?[31m: most time in the codec\n");
   files.push_back(files[0]);
   EXPECT_NE(gatherRun(files).status().text().find("b and b are of the same process"), std::string::npos);
   EXPECT_TRUE(gatherRun({}).status().failed());
+}
+
+TEST(RunReport, ReadsFilesFromBeforeTheErrorWasSampled) {
+  std::string text = fileOf(1, 0, 1);
+  for (const char* name : {"nonFiniteTiles", "sampledTiles", "errorSquares", "valueSquares"})
+    for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name)) text.replace(at, 1, "x");
+  const RunFile file = parseRunFile("f", text).value();
+  EXPECT_EQ(file.sums.codedTiles, 384U);
+  EXPECT_EQ(nmseText(file.sums), "-");
 }
 
 TEST(RunReport, WhatIsWrongIsNamedWithItsPlace) {
@@ -93,6 +111,9 @@ TEST(RunReport, WhatIsWrongIsNamedWithItsPlace) {
                 .find("f.json: communicators[0].wireBytes is no whole number"),
             std::string::npos);
   EXPECT_NE(why("\"ns\": 200000", "\"n\": 1").find("communicators[0].sizes[0].ns is missing"), std::string::npos);
+  EXPECT_NE(why("\"valueSquares\": 16,\n", "\"valueSquares\": -1,\n")
+                .find("communicators[0].valueSquares is no number from 0 on"),
+            std::string::npos);
   EXPECT_NE(why("\"host\": \"", "\"host\": 1\"").find("f.json: no JSON from byte "), std::string::npos);
   EXPECT_NE(why("\"pid\": 1", "\"pid\": 1e999").find("f.json: [json.exception.out_of_range"), std::string::npos);
   EXPECT_NE(parseRunFile("f", "").status().text().find("no JSON from byte "), std::string::npos);
@@ -155,6 +176,9 @@ TEST(RunTimeline, TellsWhenTheRatioChanged) {
     RunSample sample{k * 1000, {}};
     sample.sums.wireBytes = 100 * std::min<std::uint64_t>(k, 3);  // nothing in the last second
     sample.sums.exactBytes = k < 2 ? 100 : k < 3 ? 900 : 1100;
+    sample.sums.sampledTiles = k < 2 ? 3 : 4;
+    sample.sums.errorSquares = k < 2 ? 1 : 2;
+    sample.sums.valueSquares = k < 2 ? 100 : 110;
     file.series.push_back(sample);
   }
   run.files.push_back(file);
@@ -164,6 +188,9 @@ TEST(RunTimeline, TellsWhenTheRatioChanged) {
   EXPECT_DOUBLE_EQ(line.median[1], 8);
   EXPECT_DOUBLE_EQ(line.median[2], 2);
   EXPECT_TRUE(std::isnan(line.median[3]));
+  EXPECT_DOUBLE_EQ(line.nmse[0], 0.01);
+  EXPECT_DOUBLE_EQ(line.nmse[1], 0.1);
+  EXPECT_TRUE(std::isnan(line.nmse[2]));
   EXPECT_DOUBLE_EQ(line.middles[1], 1.5);
   EXPECT_DOUBLE_EQ(line.wireBytes[1], 100);
 }

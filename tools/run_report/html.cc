@@ -83,6 +83,8 @@ std::string numbers(const WholeRun& run) {
   out += tile(chart::secondsText(of(run.milliseconds) / 1e3), "since the first communicator");
   out += tile("rank " + std::to_string(slowest.rank), "slowest: " + chart::secondsText(slowest.sums.codecSeconds()) +
                                                           " in the codec, on " + printable(slowest.host));
+  if (all.sampledTiles > 0)
+    out += tile(nmseText(all), "NMSE of one quantisation, by " + countText(all.sampledTiles) + " sampled tiles");
   out += tile(countText(unfitTiles(all)), "tiles raw as the codes cannot hold them");
   out += "</div>\n";
   if (run.unlisted > 0)
@@ -130,15 +132,18 @@ std::string tileTable(const RunSums& all) {
   line("coded", all.codedTiles, "512 elements each, sent as codes");
   line("zero", all.zeroTiles, "every element is 0: a byte is enough");
   line("exact", all.rawTiles - unfit, "in operations that travel exact: at most CGX_MIN_BYTES, or CGX_BITS=32");
-  line("raw", unfit, "an Inf or a NaN in the tile, or magnitudes that the codes cannot hold: look at the gradients",
-       unfit > 0 ? "marked" : nullptr);
+  const std::uint64_t nonFinite = std::min(all.nonFiniteTiles, unfit);
+  line("not finite", nonFinite, "raw: an Inf or a NaN in the tile; look at the loss scale",
+       nonFinite > 0 ? "marked" : nullptr);
+  line("too wide", unfit - nonFinite, "raw: magnitudes too small, or too far apart within a tile, for the codes");
   line("whole", all.wholeTiles, "would do as codes, in messages where codes were not smaller");
   return table(rows);
 }
 
 std::string groupTable(const WholeRun& run) {
   constexpr std::size_t kMost = 50;
-  std::string rows = row("th", {{"ranks", "name"}, {"bits"}, {"communicators"}, {"calls"}, {"on the wire"}, {"ratio"}});
+  std::string rows =
+      row("th", {{"ranks", "name"}, {"bits"}, {"communicators"}, {"calls"}, {"on the wire"}, {"ratio"}, {"NMSE"}});
   std::size_t left = kMost;
   for (const auto& [shape, group] : run.groups) {
     if (left-- == 0) break;
@@ -147,7 +152,8 @@ std::string groupTable(const WholeRun& run) {
                        {countText(group.communicators)},
                        {countText(group.sums.operations)},
                        {chart::bytesText(of(group.sums.wireBytes))},
-                       {ratioText(of(group.sums.exactBytes), of(group.sums.wireBytes))}});
+                       {ratioText(of(group.sums.exactBytes), of(group.sums.wireBytes))},
+                       {nmseText(group.sums)}});
   }
   return table(rows);
 }
@@ -162,7 +168,8 @@ std::string rankTable(const WholeRun& run) {
                                 {"reduce"},
                                 {"decode"},
                                 {"wire"},
-                                {"raw tiles"}});
+                                {"raw tiles"},
+                                {"NMSE"}});
   for (std::size_t i = 0; i < run.files.size(); ++i) {
     const RunFile& file = run.files[i];
     const RunSums& s = file.sums;
@@ -177,7 +184,8 @@ std::string rankTable(const WholeRun& run) {
                  {time(s.reduceNs)},
                  {time(s.decodeNs)},
                  {time(s.wireNs)},
-                 {countText(unfitTiles(s))}},
+                 {countText(unfitTiles(s))},
+                 {nmseText(s)}},
                 i == run.slowest ? "marked" : nullptr);
   }
   return table(rows);

@@ -86,6 +86,10 @@ std::string timePlots(const WholeRun& run) {
     return "<p class=\"soft\">The files hold one moment only, so there is nothing to draw over time. With "
            "CGX_STATS_INTERVAL=10 a job adds one every ten seconds.</p>\n";
   }
+  std::string error;
+  if (run.all.sampledTiles > 0)
+    error = meanPlot("Error", "NMSE of one quantisation, by samples of all ranks' contributions", line,
+                     chart::plainText, {{"NMSE", "c3", line.nmse}});
   return "<div class=\"plots\">\n" + ratioPlot(run, line) +
          meanPlot("Time in the codec", "seconds of worker time a second, mean of all ranks", line, chart::plainText,
                   {{"encode", "c1", line.encode}, {"reduce", "c2", line.reduce}, {"decode", "c3", line.decode}}) +
@@ -95,7 +99,7 @@ std::string timePlots(const WholeRun& run) {
                   {{"in", "c1", line.inputBytes}, {"on the wire", "c4", line.wireBytes}}) +
          meanPlot("Calls", "collective calls a second, mean of all ranks", line, chart::plainText,
                   {{"calls", "c1", line.operations}}) +
-         "</div>\n";
+         error + "</div>\n";
 }
 
 std::string sizePlots(const WholeRun& run) {

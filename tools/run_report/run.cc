@@ -1,6 +1,7 @@
 #include "run_report/run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <set>
 #include <tuple>
@@ -46,6 +47,14 @@ std::string ratioText(double exactBytes, double wireBytes) {
   if (wireBytes == 0) return "-";
   char text[64];
   std::snprintf(text, sizeof text, "%.2f", exactBytes / wireBytes);
+  return text;
+}
+
+std::string nmseText(const RunSums& sums) {
+  const double nmse = sums.nmse();
+  if (std::isnan(nmse)) return "-";
+  char text[64];
+  std::snprintf(text, sizeof text, "%.2e", nmse);
   return text;
 }
 

@@ -30,6 +30,8 @@ Result<WholeRun> gatherRun(std::vector<RunFile> files);
 std::uint64_t unfitTiles(const RunSums& sums);
 /// Two decimals; "-" where nothing was sent.
 std::string ratioText(double exactBytes, double wireBytes);
+/// Three digits; "-" without a sample.
+std::string nmseText(const RunSums& sums);
 
 /// For terminals.
 std::string runText(const WholeRun& run);

@@ -1,9 +1,11 @@
 #include "run_report/run_file.h"
 
 #include <cerrno>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace cgx::tool {
@@ -28,6 +30,12 @@ constexpr Field kOtherFields[] = {
     {"wholeTiles", &RunSums::wholeTiles},
 };
 
+// Came later within the version: 0 where they are missing.
+constexpr Field kLaterFields[] = {{"nonFiniteTiles", &RunSums::nonFiniteTiles},
+                                  {"sampledTiles", &RunSums::sampledTiles}};
+constexpr std::pair<const char*, double RunSums::*> kSquares[] = {{"errorSquares", &RunSums::errorSquares},
+                                                                  {"valueSquares", &RunSums::valueSquares}};
+
 /// Reads fields of one object; the first that is not as documented becomes the status.
 class Fields {
  public:
@@ -41,6 +49,15 @@ class Fields {
     if (!value->is_number_unsigned()) bad(name, "is no whole number from 0 on");
     return value->is_number_unsigned() ? value->get<std::uint64_t>() : 0;
   }
+  /// 0 where it is missing.
+  double square(const char* name) {
+    if (!has(name)) return 0;
+    const Json& value = object_[name];
+    const double number = value.is_number() ? value.get<double>() : -1;
+    if (!(number >= 0) || !std::isfinite(number)) bad(name, "is no number from 0 on");
+    return number;
+  }
+  bool has(const char* name) const { return object_.is_object() && object_.contains(name); }
   std::string text(const char* name) {
     const Json* value = find(name);
     if (value == nullptr) return "";
@@ -82,6 +99,9 @@ class Fields {
 RunSums seriesSums(Fields& from) {
   RunSums sums;
   for (const auto& [name, field] : kSeriesFields) sums.*field = from.number(name);
+  for (const auto& [name, field] : kLaterFields)
+    if (from.has(name)) sums.*field = from.number(name);
+  for (const auto& [name, field] : kSquares) sums.*field = from.square(name);
   return sums;
 }
 
@@ -121,7 +141,14 @@ void addSample(RunFile& file, Fields from, std::uint64_t milliseconds) {
 RunSums& RunSums::operator+=(const RunSums& other) {
   for (const auto& [name, field] : kSeriesFields) this->*field += other.*field;
   for (const auto& [name, field] : kOtherFields) this->*field += other.*field;
+  for (const auto& [name, field] : kLaterFields) this->*field += other.*field;
+  for (const auto& [name, field] : kSquares) this->*field += other.*field;
   return *this;
+}
+
+double RunSums::nmse() const {
+  const bool some = sampledTiles > 0 && valueSquares > 0;
+  return some ? errorSquares / valueSquares : std::numeric_limits<double>::quiet_NaN();
 }
 
 double RunSums::codecSeconds() const {

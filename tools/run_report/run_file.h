@@ -23,14 +23,20 @@ struct RunSums {
   std::uint64_t zeroTiles = 0;
   std::uint64_t rawTiles = 0;
   std::uint64_t exactTiles = 0;
+  std::uint64_t nonFiniteTiles = 0;
   std::uint64_t wholeTiles = 0;
   std::uint64_t encodeNs = 0;
   std::uint64_t reduceNs = 0;
   std::uint64_t decodeNs = 0;
   std::uint64_t wireNs = 0;
+  std::uint64_t sampledTiles = 0;
+  double errorSquares = 0;
+  double valueSquares = 0;
 
   RunSums& operator+=(const RunSums& other);
   double codecSeconds() const;
+  /// Of one quantisation, by the sampled tiles; NaN without any.
+  double nmse() const;
 };
 
 /// All-reduces of about one size.

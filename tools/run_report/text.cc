@@ -33,10 +33,12 @@ std::string heading(const WholeRun& run) {
       printed("time        encode %.3f s, reduce %.3f s, decode %.3f s, wire %.3f s (over all threads and messages)\n",
               of(all.encodeNs) / 1e9, of(all.reduceNs) / 1e9, of(all.decodeNs) / 1e9, of(all.wireNs) / 1e9);
   out += printed(
-      "tiles       %llu coded, %llu zero, %llu raw in exact operations, %llu raw as they cannot be coded, %llu "
-      "sent whole\n",
+      "tiles       %llu coded, %llu zero, %llu raw in exact operations, %llu raw as they cannot be coded (%llu with "
+      "Inf or NaN), %llu sent whole\n",
       Count{all.codedTiles}, Count{all.zeroTiles}, Count{all.rawTiles - unfitTiles(all)}, Count{unfitTiles(all)},
-      Count{all.wholeTiles});
+      Count{all.nonFiniteTiles}, Count{all.wholeTiles});
+  out += printed("error       NMSE %s of what ranks contribute, by %llu sampled tiles\n", nmseText(all).c_str(),
+                 Count{all.sampledTiles});
   if (run.unlisted > 0)
     out += printed("left out    %llu communicators that closed and are no longer listed\n", Count{run.unlisted});
   return out;
@@ -54,13 +56,13 @@ std::string sizeTable(const WholeRun& run) {
 }
 
 std::string rankTable(const WholeRun& run) {
-  std::string out = printed("\n%6s %-24s %12s %14s %8s %11s %11s\n", "rank", "host", "operations", "wire bytes",
-                            "ratio", "codec s", "wire s");
+  std::string out = printed("\n%6s %-24s %12s %14s %8s %11s %11s %9s\n", "rank", "host", "operations", "wire bytes",
+                            "ratio", "codec s", "wire s", "NMSE");
   for (const RunFile& file : run.files) {
     const RunSums& s = file.sums;
-    out += printed("%6llu %-24s %12llu %14llu %8s %11.3f %11.3f\n", Count{file.rank}, printable(file.host).c_str(),
+    out += printed("%6llu %-24s %12llu %14llu %8s %11.3f %11.3f %9s\n", Count{file.rank}, printable(file.host).c_str(),
                    Count{s.operations}, Count{s.wireBytes}, ratioText(of(s.exactBytes), of(s.wireBytes)).c_str(),
-                   s.codecSeconds(), of(s.wireNs) / 1e9);
+                   s.codecSeconds(), of(s.wireNs) / 1e9, nmseText(s).c_str());
   }
   const RunFile& slowest = run.files[run.slowest];
   return out + printed("\nslowest     rank %llu on %s: most time in the codec\n", Count{slowest.rank},

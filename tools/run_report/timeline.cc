@@ -20,6 +20,9 @@ struct Span {
   double reduce = 0;
   double decode = 0;
   double wire = 0;
+  double sampledTiles = 0;
+  double errorSquares = 0;
+  double valueSquares = 0;
 
   Span& operator+=(const Span& other) {
     operations += other.operations;
@@ -30,6 +33,9 @@ struct Span {
     reduce += other.reduce;
     decode += other.decode;
     wire += other.wire;
+    sampledTiles += other.sampledTiles;
+    errorSquares += other.errorSquares;
+    valueSquares += other.valueSquares;
     return *this;
   }
 };
@@ -47,6 +53,11 @@ void add(Span& span, const RunSums& from, const RunSums& to, double share) {
   span.reduce += part(from.reduceNs, to.reduceNs) / 1e9;
   span.decode += part(from.decodeNs, to.decodeNs) / 1e9;
   span.wire += part(from.wireNs, to.wireNs) / 1e9;
+  if (to.sampledTiles <= from.sampledTiles) return;
+  span.sampledTiles += part(from.sampledTiles, to.sampledTiles);
+  // Sums of fractions: their order may change, so a last digit may go back.
+  span.errorSquares += share * std::max(0.0, to.errorSquares - from.errorSquares);
+  span.valueSquares += share * std::max(0.0, to.valueSquares - from.valueSquares);
 }
 
 /// Adds what the rank counted in [from, to) milliseconds.
@@ -96,6 +107,7 @@ Timeline timelineOf(const WholeRun& run, std::size_t most) {
     }
     addRatios(line, std::move(ratios));
     line.middles.push_back(from + width / 2);
+    line.nmse.push_back(sum.sampledTiles > 0 && sum.valueSquares > 0 ? sum.errorSquares / sum.valueSquares : kNone);
     const double each = 1 / (width * static_cast<double>(run.files.size()));
     line.encode.push_back(sum.encode * each);
     line.reduce.push_back(sum.reduce * each);

@@ -19,6 +19,7 @@ struct Timeline {
   Values median;
   Values highest;
   Values slowest;  // the rank with most time in the codec
+  Values nmse;     // of all ranks' samples in the span
   // A second, on average over the ranks.
   Values encode;  // seconds
   Values reduce;
