@@ -120,8 +120,19 @@ void Host::banner() {
                                                        : std::to_string(settings_.bits) + " bits";
   CGX_LOG(Info, Init, "cgx %s, net and collnet ABI v6-v12; %zu device(s): %s; compression: %s", CGX_VERSION,
           transport_->devices().size(), devices.c_str(), compression.c_str());
+  saySettings();
   for (const std::string& line : activation_.decision.warnings) CGX_LOG(Warn, Env, "%s", line.c_str());
   if (named() && problem_.ok() && settings_.mode != Mode::Off && settings_.bits <= 8) warnOfCollnet();
+}
+
+// What the user set is in force, and under which name; with a bad one among them nothing is, and a WARN has said so.
+void Host::saySettings() const {
+  if (problem_.failed()) return;
+  for (const SettingRow& row : describe(settings_, environment)) {
+    if (!row.origin.starts_with("CGX_")) continue;
+    CGX_LOG(Info, Env, "%s=%s%s%s", row.name.c_str(), row.value.c_str(), row.origin == row.name ? "" : ", set by ",
+            row.origin == row.name ? "" : row.origin.c_str());
+  }
 }
 
 void Host::warnOfCollnet() const {

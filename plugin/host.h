@@ -86,6 +86,7 @@ class Host {
   Host(Settings settings, Status problem, Activation activation, std::unique_ptr<transport::Transport> transport);
   static Result<std::unique_ptr<Host>> create(ncclDebugLogger_t log, Caller caller);
   void banner();
+  void saySettings() const;
   void warnOfCollnet() const;
   friend void unload() noexcept;
   friend class Live;

@@ -163,11 +163,13 @@ Result<std::unique_ptr<Communicator>> connect(const ConnectSpec& given) {
   limits.blockElements = chooseBlockElements(spec.settings, limits.ranks);
   limits.onePhaseBytes = spec.settings.onePhaseBytes;
   // Local reasons against it are told to the others, so that nobody is left waiting.
+  const std::string self = "rank " + std::to_string(spec.rank);
+  spec.problem = std::move(spec.problem).within(self);
   const auto refuse = [&](Status why) {
-    if (!spec.problem.failed()) spec.problem = std::move(why).within("rank " + std::to_string(spec.rank));
+    if (!spec.problem.failed()) spec.problem = std::move(why).within(self);
   };
   if (limits.ranks < 1 || spec.rank < 0 || spec.rank >= limits.ranks) {
-    return Status::invalid("rank " + std::to_string(spec.rank) + " of " + std::to_string(limits.ranks) + " ranks");
+    return Status::invalid(self + " of " + std::to_string(limits.ranks) + " ranks");
   }
   if (limits.ranks > spec.settings.maxRanks) {
     refuse(Status::invalid(std::to_string(limits.ranks) +

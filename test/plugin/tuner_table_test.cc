@@ -338,9 +338,10 @@ TEST(TunerWords, EachCommunicatorBetweenNodesHasOneLine) {
     Tuner local(library);
     ASSERT_EQ(tuner.init(4, 4), ncclSuccess);
     ASSERT_EQ(local.init(4, 1), ncclSuccess);
-    const auto lines = Captured::take(NCCL_LOG_INFO);
-    EXPECT_EQ(countOf(lines, "tuner:"), 1);
-    EXPECT_EQ(countOf(lines, words), 1 + (std::string(words) == "CGX_MODE=off" ? 1 : 0)) << words;  // the banner, too
+    auto lines = Captured::take(NCCL_LOG_INFO);
+    std::erase_if(lines, [](const std::string& line) { return line.find("tuner:") == std::string::npos; });
+    EXPECT_EQ(lines.size(), 1U);
+    EXPECT_EQ(countOf(lines, words), 1) << words;
     EXPECT_EQ(tuner.end(tuner.context), ncclSuccess);
     EXPECT_EQ(local.end(local.context), ncclSuccess);
   }
