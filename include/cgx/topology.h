@@ -34,7 +34,16 @@ struct Gpu {
   std::string model;  // "NVIDIA GeForce RTX 3090"; may be empty
 };
 
+/// What the kernel calls the CPUs of the host, in NCCL's words.
+struct Processor {
+  std::string arch;    // x86_64, arm64, ppc64; else empty
+  std::string vendor;  // GenuineIntel, AuthenticAMD ...; x86_64 only, as are
+  int family = 0;
+  int model = 0;
+};
+
 struct Topology {
+  Processor processor;
   std::vector<Node> nodes;
   std::vector<Nic> nics;
   std::vector<Gpu> gpus;  // NVIDIA's, by bus id: the driver's order
@@ -67,7 +76,8 @@ activation::Box box();
 /// Name of the host and of this boot: the same for all its processes, as NCCL's own identity.
 std::string hostIdentity(const std::string& root = "");
 
-/// A partial topology for NCCL_TOPO_FILE that marks each GPU as able to hand over its memory; NCCL fills in the rest.
+/// A partial topology for NCCL_TOPO_FILE that marks each GPU as able to hand over its memory, at its place below its PCIe
+/// switches; NCCL fills in the rest.
 std::string gdrXml(const Topology& topology);
 
 }  // namespace cgx::topology

@@ -3,21 +3,9 @@
 #include <string_view>
 
 #include "cgx/topology.h"
+#include "topology/kernel_files.h"
 
 namespace cgx::topology {
-namespace {
-
-std::vector<std::string_view> partsOf(std::string_view path) {
-  std::vector<std::string_view> parts;
-  while (!path.empty()) {
-    const std::size_t end = std::min(path.find('/'), path.size());
-    if (end > 0) parts.push_back(path.substr(0, end));
-    path.remove_prefix(std::min(end + 1, path.size()));
-  }
-  return parts;
-}
-
-}  // namespace
 
 const char* name(Distance distance) noexcept {
   switch (distance) {

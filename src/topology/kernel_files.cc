@@ -15,12 +15,16 @@
 
 namespace cgx::topology {
 
-std::string readLine(const std::string& path) {
+std::string readStart(const std::string& path) {
   const Fd file(retryEintr([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
   std::array<char, 4096> bytes;
   const ssize_t n = file.valid() ? retryEintr([&] { return ::read(file.get(), bytes.data(), bytes.size()); }) : 0;
-  const std::string_view text(bytes.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
-  return std::string(text.substr(0, text.find('\n')));
+  return std::string(bytes.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
+}
+
+std::string readLine(const std::string& path) {
+  const std::string text = readStart(path);
+  return text.substr(0, text.find('\n'));
 }
 
 int readInt(const std::string& path, int otherwise) {
@@ -48,7 +52,17 @@ std::string realPath(const std::string& path) {
   return real ? std::string(real.get()) : std::string();
 }
 
-bool isPciFunction(const std::string& name) {
+std::vector<std::string_view> partsOf(std::string_view path) {
+  std::vector<std::string_view> parts;
+  while (!path.empty()) {
+    const std::size_t end = std::min(path.find('/'), path.size());
+    if (end > 0) parts.push_back(path.substr(0, end));
+    path.remove_prefix(std::min(end + 1, path.size()));
+  }
+  return parts;
+}
+
+bool isPciFunction(std::string_view name) {
   constexpr std::string_view kForm = "hhhh:hh:hh.h";  // some hosts have domains of five digits: taken off the front
   if (name.size() < kForm.size() || name.size() > kForm.size() + 4) return false;
   const std::size_t extra = name.size() - kForm.size();

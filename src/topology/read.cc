@@ -2,6 +2,7 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string_view>
 
 #include "cgx/topology.h"
@@ -48,6 +49,34 @@ std::vector<Nic> readNics(const std::string& root) {
   return nics;
 }
 
+/// The value behind `key` in /proc/cpuinfo, of the first CPU: all are alike.
+std::string cpuInfo(std::string_view text, std::string_view key) {
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const std::size_t colon = line.find(": ");
+    if (colon != line.npos && line.starts_with(key) && line.find_first_not_of(" \t", key.size()) == colon)
+      return std::string(line.substr(colon + 2));
+  }
+  return {};
+}
+
+Processor readProcessor(const std::string& root) {
+  const std::string text = readStart(root + "/proc/cpuinfo");
+  Processor processor;
+  processor.vendor = cpuInfo(text, "vendor_id");
+  if (!processor.vendor.empty()) {
+    processor.arch = "x86_64";
+    processor.family = std::atoi(cpuInfo(text, "cpu family").c_str());
+    processor.model = std::atoi(cpuInfo(text, "model").c_str());
+  } else if (!cpuInfo(text, "CPU implementer").empty()) {
+    processor.arch = "arm64";
+  } else if (cpuInfo(text, "cpu").starts_with("POWER")) {
+    processor.arch = "ppc64";
+  }
+  return processor;
+}
+
 /// "Model: \t\t NVIDIA A100-SXM4-40GB" is the driver's first line.
 std::string modelOf(const std::string& busId, const std::string& root) {
   const std::string line = readLine(root + "/proc/driver/nvidia/gpus/" + busId + "/information");
@@ -87,7 +116,9 @@ std::string pciPathOf(const std::string& interface, const std::string& root) {
   return isPciFunction(lastPart(path)) ? path : std::string();
 }
 
-Topology read(const std::string& root) { return {readNodes(root), readNics(root), readGpus(root)}; }
+Topology read(const std::string& root) {
+  return {readProcessor(root), readNodes(root), readNics(root), readGpus(root)};
+}
 
 std::string hostIdentity(const std::string& root) {
   utsname host{};

@@ -114,15 +114,6 @@ TEST_F(TopologyOfATree, NamesCpusNearADeviceOnlyIfTheyAreEnough) {
   EXPECT_TRUE(cpusNear({kNicA, kNicB}, all, 1, 1, root_).empty()) << "near everything";
 }
 
-TEST_F(TopologyOfATree, MarksEachGpuForNccl) {
-  EXPECT_EQ(
-      gdrXml(read(root_)),
-      "<system version=\"1\">\n"
-      "  <cpu numaid=\"0\">\n    <pci busid=\"0000:1a:00.0\">\n      <gpu dev=\"0\" gdr=\"1\"/>\n    </pci>\n  </cpu>\n"
-      "  <cpu numaid=\"1\">\n    <pci busid=\"0000:c1:00.0\">\n      <gpu dev=\"1\" gdr=\"1\"/>\n    </pci>\n  </cpu>\n"
-      "</system>\n");
-}
-
 TEST_F(TopologyOfATree, OfAnEmptyHostIsEmpty) {
   const Topology topology = read(root_ + "/nowhere");
   EXPECT_TRUE(topology.nics.empty());
