@@ -1,6 +1,7 @@
 cgx_test(transport_message_test SOURCES transport_message_test.cc LIBS cgx_transport LABELS contract TIMEOUT 180)
 cgx_test(transport_end_test SOURCES transport_end_test.cc LIBS cgx_transport LABELS contract TIMEOUT 180)
 cgx_test(transport_connect_test SOURCES transport_connect_test.cc LIBS cgx_transport LABELS contract TIMEOUT 180)
+cgx_test(transport_resources_test SOURCES transport_resources_test.cc LIBS cgx_transport LABELS contract TIMEOUT 180)
 cgx_test(transport_death_test SOURCES transport_death_test.cc LIBS cgx_transport LABELS contract TIMEOUT 180)
 cgx_test(transport_fault_test SOURCES transport_fault_test.cc LIBS cgx_transport LABELS contract TIMEOUT 180)
 cgx_test(transport_interrupt_test SOURCES transport_interrupt_test.cc LIBS cgx_transport LABELS contract TIMEOUT 180)
