@@ -1,5 +1,4 @@
-// The plugin's own logic for net calls, over a transport in memory where faults come on demand. The tables are called
-// through v12.
+// The plugin's own logic for net calls on a communicator, over a transport in memory where faults come on demand.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,58 +9,10 @@
 #include <numeric>
 #include <set>
 
-#include "test/plugin/memory_control.h"
-#include "test/plugin/net_driver.h"
+#include "test/plugin/net_logic_fixture.h"
 
 namespace cgx::test {
 namespace {
-
-using Net = NetDriver<ncclNet_v12_t>;
-
-class NetLogic : public ::testing::Test {
- protected:
-  void SetUp() override { load(); }
-  void TearDown() override {
-    library_.reset();  // last, so that every object is closed by then
-    for (const char* name : {"CGX_LATE_WARN", "CGX_OP_TIMEOUT", "CGX_ABORT_ON_ERROR", "CGX_BITS", "NCCL_NET_PLUGIN",
-                             "NCCL_COLLNET_ENABLE"})
-      unsetenv(name);
-  }
-  void load() {
-    Captured::clear();
-    library_ = std::make_unique<Library>(CGX_MEMORY_LIBRARY);
-    net_ = std::make_unique<Net>(*library_);
-    control_ = library_->symbol<CgxMemoryControl*()>("cgxMemoryControl")();
-    *control_ = {};
-  }
-  void connect() {
-    ASSERT_EQ(net_->init(), ncclSuccess);
-    ASSERT_TRUE(net_->pair(&send_, &recv_));
-    Captured::clear();
-  }
-  void disconnect() {
-    EXPECT_EQ(net_->table->closeSend(send_), ncclSuccess);
-    EXPECT_EQ(net_->table->closeRecv(recv_), ncclSuccess);
-    EXPECT_EQ(net_->finalize(), ncclSuccess);
-  }
-  void* post(std::size_t bytes, int tag = 0) {
-    void* request = nullptr;
-    EXPECT_EQ(net_->irecv(recv_, {{buffer_, bytes}}, {tag}, &request), ncclSuccess);
-    return request;
-  }
-  void* send(std::size_t bytes, int tag = 0) {
-    void* request = nullptr;
-    EXPECT_EQ(net_->isend(send_, buffer_, bytes, tag, &request), ncclSuccess);
-    return request;
-  }
-
-  std::unique_ptr<Library> library_;
-  std::unique_ptr<Net> net_;
-  CgxMemoryControl* control_ = nullptr;
-  void* send_ = nullptr;
-  void* recv_ = nullptr;
-  char buffer_[4096] = {};
-};
 
 TEST_F(NetLogic, AFullPoolIsARequestToAskAgainAndNeverAnError) {
   connect();
@@ -196,40 +147,6 @@ TEST_F(NetLogic, TheProcessAbortsWithOneLineIfTheUserAskedForIt) {
   disconnect();
 }
 
-TEST_F(NetLogic, UnfinishedConnectsEndWithTheirContextOrListener) {
-  ASSERT_EQ(net_->init(), ncclSuccess);
-  control_->stall = true;
-  for (int i = 0; i < 100; ++i) {
-    Net::Handle handle{};
-    void* listener = nullptr;
-    void* comm = nullptr;
-    ASSERT_EQ(net_->listen(0, handle.data(), &listener), ncclSuccess);
-    ASSERT_EQ(net_->connect(0, handle.data(), &comm), ncclSuccess);
-    ASSERT_EQ(net_->connect(0, handle.data(), &comm), ncclSuccess);
-    ASSERT_EQ(comm, nullptr);
-    EXPECT_EQ(control_->connectors, 1) << "the second call must go on with the first attempt";
-    ASSERT_EQ(net_->table->closeListen(listener), ncclSuccess);
-    EXPECT_EQ(control_->connectors, 0);
-  }
-  Net::Handle handle{};
-  void* listener = nullptr;
-  void* comm = nullptr;
-  ASSERT_EQ(net_->listen(0, handle.data(), &listener), ncclSuccess);
-  ASSERT_EQ(net_->connect(0, handle.data(), &comm), ncclSuccess);
-  EXPECT_EQ(control_->connectors, 1);
-  EXPECT_EQ(net_->finalize(), ncclSuccess);
-  EXPECT_EQ(control_->connectors, 0);
-  ASSERT_EQ(net_->table->closeListen(listener), ncclSuccess);
-  EXPECT_EQ(control_->listeners, 0);
-
-  control_->stall = false;
-  connect();
-  void* sent = send(8);
-  EXPECT_TRUE(net_->wait(post(8)));
-  EXPECT_TRUE(net_->wait(sent));
-  disconnect();
-}
-
 TEST_F(NetLogic, OneListenerServesManyConnectsAtOnce) {
   ASSERT_EQ(net_->init(), ncclSuccess);
   Net::Handle handle{};
@@ -252,98 +169,6 @@ TEST_F(NetLogic, OneListenerServesManyConnectsAtOnce) {
   for (void* comm : sends) EXPECT_EQ(net_->table->closeSend(comm), ncclSuccess);
   for (void* comm : recvs) EXPECT_EQ(net_->table->closeRecv(comm), ncclSuccess);
   EXPECT_EQ(net_->finalize(), ncclSuccess);
-}
-
-TEST_F(NetLogic, ContextsAreCountedAndAStaleOneIsAnErrorWithoutACrash) {
-  std::vector<std::unique_ptr<Net>> contexts;
-  for (int i = 0; i < 64; ++i) {
-    contexts.push_back(std::make_unique<Net>(*library_));
-    ASSERT_EQ(contexts.back()->init(&Captured::log, static_cast<std::uint64_t>(i)), ncclSuccess);
-  }
-  for (std::size_t i = 0; i < 64; i += 2) EXPECT_EQ(contexts[i]->finalize(), ncclSuccess);
-  EXPECT_EQ(contexts[0]->finalize(), ncclInvalidArgument);
-  EXPECT_EQ(net_->table->finalize(nullptr), ncclInvalidArgument);
-  Net::Handle handle{};
-  void* listener = nullptr;
-  EXPECT_EQ(contexts[0]->listen(0, handle.data(), &listener), ncclInvalidArgument);
-  for (std::size_t i = 1; i < 64; i += 2) {
-    void* sendComm = nullptr;
-    void* recvComm = nullptr;
-    EXPECT_TRUE(contexts[i]->pair(&sendComm, &recvComm));
-    EXPECT_EQ(net_->table->closeSend(sendComm), ncclSuccess);
-    EXPECT_EQ(net_->table->closeRecv(recvComm), ncclSuccess);
-    EXPECT_EQ(contexts[i]->finalize(), ncclSuccess);
-  }
-  EXPECT_EQ(net_->init(), ncclSuccess);
-  EXPECT_EQ(net_->finalize(), ncclSuccess);
-}
-
-TEST_F(NetLogic, AFailedInitIsNotRemembered) {
-  control_->noDevices = true;
-  EXPECT_EQ(net_->init(), ncclInvalidUsage);
-  const auto warnings = Captured::take(NCCL_LOG_WARN);
-  ASSERT_EQ(warnings.size(), 1U);
-  EXPECT_EQ(warnings[0], "NET/CGX : init: no usable interface");
-  control_->noDevices = false;
-  EXPECT_EQ(net_->init(), ncclSuccess);
-  EXPECT_EQ(net_->finalize(), ncclSuccess);
-}
-
-TEST_F(NetLogic, OneBannerAProcessSaysWhetherCompressionIsOn) {
-  const std::pair<const char*, const char*> cases[] = {{nullptr, "off (not named in NCCL_NET_PLUGIN)"},
-                                                       {"none", "off (not named in NCCL_NET_PLUGIN)"},
-                                                       {"cgx", "4 bits"},
-                                                       {"libnccl-net-cgx.so", "4 bits"},
-                                                       {"ofi,cgx", "4 bits"},
-                                                       {"/opt/x/libnccl-net-cgx.so", "4 bits"},
-                                                       {CGX_MEMORY_LIBRARY, "4 bits"},
-                                                       {"libnccl-net.so", "off (not named in NCCL_NET_PLUGIN)"},
-                                                       {"cgxx", "off (not named in NCCL_NET_PLUGIN)"}};
-  for (const auto& [value, expected] : cases) {
-    library_.reset();
-    if (value != nullptr) setenv("NCCL_NET_PLUGIN", value, 1);
-    load();
-    EXPECT_EQ(net_->init(nullptr), ncclSuccess);
-    EXPECT_EQ(net_->finalize(), ncclSuccess);
-    for (int i = 0; i < 3; ++i) {
-      EXPECT_EQ(net_->init(), ncclSuccess);
-      EXPECT_EQ(net_->finalize(), ncclSuccess);
-    }
-    const auto lines = Captured::take(NCCL_LOG_INFO);
-    ASSERT_EQ(lines.size(), 1U) << value;
-    EXPECT_NE(lines[0].find(std::string("compression: ") + expected), std::string::npos) << value << ": " << lines[0];
-    EXPECT_NE(lines[0].find("mem0"), std::string::npos);
-  }
-}
-
-TEST_F(NetLogic, AUserWhoseCollnetIsOffIsToldOnce) {
-  setenv("NCCL_NET_PLUGIN", "cgx", 1);
-  for (const char* value : {"", "0", "1"}) {
-    library_.reset();
-    if (*value != '\0') setenv("NCCL_COLLNET_ENABLE", value, 1);
-    load();
-    ASSERT_EQ(net_->init(), ncclSuccess);
-    ASSERT_EQ(net_->finalize(), ncclSuccess);
-    ASSERT_EQ(net_->init(), ncclSuccess);
-    ASSERT_EQ(net_->finalize(), ncclSuccess);
-    const auto warnings = Captured::take(NCCL_LOG_WARN);
-    EXPECT_EQ(warnings.size(), *value == '1' ? 0U : 1U) << value;
-    for (const std::string& line : warnings) EXPECT_NE(line.find("NCCL_COLLNET_ENABLE=1"), std::string::npos);
-  }
-}
-
-TEST_F(NetLogic, ABadSettingIsNamedOnceAndNetGoesOn) {
-  setenv("CGX_BITS", "%s%n", 1);
-  setenv("NCCL_NET_PLUGIN", "cgx", 1);
-  ASSERT_EQ(net_->init(), ncclSuccess);
-  ASSERT_EQ(net_->finalize(), ncclSuccess);
-  ASSERT_EQ(net_->init(), ncclSuccess);
-  const auto warnings = Captured::take(NCCL_LOG_WARN);
-  ASSERT_EQ(warnings.size(), 1U);
-  for (const char* word : {"CGX_BITS", "%s%n", "1..8"})
-    EXPECT_NE(warnings[0].find(word), std::string::npos) << warnings[0];
-  ASSERT_TRUE(net_->pair(&send_, &recv_));
-  disconnect();
 }
 
 TEST_F(NetLogic, MemoryOfAnyShapeRegistersAndOtherKindsAreRefused) {
@@ -420,19 +245,6 @@ TEST_F(NetLogic, WrongArgumentsAreErrorsAndLeaveTheCommunicatorUsable) {
   void* comm = nullptr;
   Net::Handle zero{};
   EXPECT_EQ(net_->connect(0, zero.data(), &comm), ncclInvalidUsage);
-  void* sent = send(8);
-  EXPECT_TRUE(net_->wait(post(8)));
-  EXPECT_TRUE(net_->wait(sent));
-  disconnect();
-}
-
-TEST_F(NetLogic, AForkedChildThatExitsLeavesTheParentsHostAlone) {
-  connect();
-  const pid_t child = fork();
-  if (child == 0) exit(0);  // runs the library's destructor in the child
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   void* sent = send(8);
   EXPECT_TRUE(net_->wait(post(8)));
   EXPECT_TRUE(net_->wait(sent));
