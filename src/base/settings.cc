@@ -132,7 +132,7 @@ constexpr std::tuple kParams{
 };
 
 /// Names that start with CGX_ and belong to our tests and tools.
-constexpr const char* kForeign[] = {"CGX_GRADIENTS", "CGX_NCCL_SRC"};
+constexpr const char* kForeign[] = {"CGX_DOCTOR_LAUNCHER", "CGX_GRADIENTS", "CGX_NCCL_SRC"};
 
 /// Where launchers say how many ranks share this host. Theirs, so anything but a count is ignored.
 constexpr const char* kLocalRanks[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS",

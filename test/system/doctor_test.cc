@@ -239,5 +239,93 @@ TEST_F(DoctorHosts, AreToldOfAnInterfaceThatIsDownOnOne) {
   EXPECT_TRUE(says(first, "usable interfaces: 0 (rank 1 on ")) << first.text;
 }
 
+/// A launcher that is a script: what it does on `$host` with the command in `$1`.
+class DoctorSsh : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    fs::create_directories(folder_);
+    script("exec sh -c \"$1\"");
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  void script(const std::string& body) {
+    std::ofstream(ssh()) << "#!/bin/sh\nhost=$1; shift\necho \"Welcome to $host\"\n" << body << "\n";
+    fs::permissions(ssh(), fs::perms::owner_all);
+  }
+  std::string ssh() const { return (folder_ / "ssh").string(); }
+  Outcome run(const std::string& hosts, const Words& more = {}) {
+    Words words{"--hosts",         hosts, "--launcher",           ssh() + " {host} {command}", "-x",
+                "NCCL_NET_PLUGIN", "-x",  "NCCL_COLLNET_ENABLE=1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return doctor::run(kGood, words);
+  }
+  fs::path folder_ = fs::temp_directory_path() / ("cgx-doctor-ssh-" + std::to_string(::getpid()));
+};
+
+TEST_F(DoctorSsh, FindsNothingWrongWithHostsThatAreAlikeAndPrintsItsCommands) {
+  const fs::path json = folder_ / "report.json";
+  const Outcome outcome = run("one,two", {"--json", json.string(), "--nodes", "4"});
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_TRUE(says(outcome, "# " + ssh() + " two 'env NCCL_NET_PLUGIN=")) << outcome.text;
+  EXPECT_TRUE(says(outcome, "2 took part")) << outcome.text;
+  EXPECT_TRUE(says(outcome, "for 4 nodes")) << outcome.text;
+  const nlohmann::json whole = nlohmann::json::parse(std::ifstream(json));
+  EXPECT_EQ(whole.at("witnesses").at(1).at("name"), "two");
+  EXPECT_EQ(whole.at("together").at(0).at("check"), "together");
+}
+
+TEST_F(DoctorSsh, NamesTheHostsWithDifferentBits) {
+  script("[ $host = two ] && export CGX_BITS=8\nexec sh -c \"$1\"");
+  const Outcome outcome = run("one,two");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(says(outcome, "problem  same settings CGX_BITS: 4 (one), 8 (two)")) << outcome.text;
+}
+
+TEST_F(DoctorSsh, NamesAProblemOfOneHost) {
+  script("[ $host = two ] && export NCCL_SOCKET_IFNAME=nothing0\nexec sh -c \"$1\"");
+  const Outcome outcome = run("one,two");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(says(outcome, "problem  interfaces")) << outcome.text;
+  EXPECT_TRUE(says(outcome, "[two]")) << outcome.text;
+}
+
+TEST_F(DoctorSsh, ReportsTheOthersWhenOneCannotBeAskedAndSaysWhy) {
+  script(
+      "[ $host = denied ] && { echo 'Permission denied (publickey).' >&2; exit 255; }\n"
+      "[ $host = mute ] && exec sleep 100\n"
+      "[ $host = babble ] && { echo '@cgx-doctor {}'; exec sleep 100; }\n"
+      "[ $host = missing ] && exec /nowhere/cgx\n"
+      "exec sh -c \"$1\"");
+  const Outcome outcome = run("one,denied,mute,babble,missing,two", {"--timeout", "10"});
+  EXPECT_EQ(outcome.status, 1);
+  for (const char* what : {"denied: the command ended with status 255: Permission denied (publickey).",
+                           "mute: the command did not answer within 10 s", "babble: the command sent what this version",
+                           "missing: the command ended with status 127 (command not found)", "2 took part"})
+    EXPECT_TRUE(says(outcome, what)) << what << "\n" << outcome.text;
+}
+
+TEST_F(DoctorSsh, SaysSoWithoutSsh) {
+  const Outcome outcome = doctor::run(with({{"PATH", "/nowhere"}}), {"--hosts", "one"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(says(outcome, "one: the command ended with status 127 (command not found)")) << outcome.text;
+  EXPECT_TRUE(says(outcome, "--launcher")) << outcome.text;
+}
+
+TEST_F(DoctorSsh, TakesItsLauncherFromTheEnvironmentWhichIsNoSettingOfTheLibrary) {
+  const Variables variables = with({{"CGX_DOCTOR_LAUNCHER", ssh() + " {host} {command}"}});
+  const Outcome outcome = doctor::run(variables, {"--hosts", "one", "-x", "NCCL_NET_PLUGIN", "-x", "CGX_BITS=3"});
+  EXPECT_EQ(outcome.status, 0) << outcome.text;
+  EXPECT_EQ(doctor::run(variables).status, 0);
+  EXPECT_EQ(doctor::run(variables, {"--hosts", "a;b"}).status, 2);
+}
+
+TEST_F(DoctorHosts, AreComparedOverALauncherThatNeedsNoPort) {
+  b_->ip("rule add ipproto tcp sport 29600-29610 blackhole");
+  const Outcome outcome =
+      doctor::run(with({{"CGX_PORT_RANGE", "29600-29610"}}),
+                  {"--hosts", a_->name() + "," + b_->name(), "--launcher", "ip netns exec {host}", "--reach", "3"});
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_TRUE(says(outcome, "1 way(s) closed: from " + a_->name() + " to " + b_->name())) << outcome.text;
+}
+
 }  // namespace
 }  // namespace cgx::tool::doctor

@@ -53,12 +53,14 @@ std::string settingDifference(const Gathered& all, const std::string& name) {
 Check compareHosts(const Gathered& all) {
   std::map<std::string, std::size_t> ranks;
   std::vector<std::string> order;
+  std::size_t count = 0;
   for (const auto& card : all.cards) {
     if (!card) continue;
+    ++count;
     if (ranks[card->identity]++ == 0) order.push_back(card->host);
   }
-  return ok("together", std::to_string(all.cards.size()) + " took part, on " + std::to_string(order.size()) +
-                            " host(s): " + listed(order));
+  return ok("together",
+            std::to_string(count) + " took part, on " + std::to_string(order.size()) + " host(s): " + listed(order));
 }
 
 Check compareLibraries(const Gathered& all) {
@@ -217,6 +219,7 @@ int nodesOf(const std::vector<std::optional<Card>>& cards) { return static_cast<
 
 std::vector<Check> compare(const Gathered& all) {
   std::vector<Check> checks;
+  if (nodesOf(all.cards) == 0) return checks;  // nobody to compare
   for (const auto check : {compareHosts, compareLibraries, compareNccl, compareSettings, compareLimits,
                            compareVariables, compareDevices, compareWorld, compareReach})
     checks.push_back(check(all));

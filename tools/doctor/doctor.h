@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "doctor/checks.h"
 
@@ -18,6 +19,11 @@ struct Options {
   std::string root;
   double timeoutSeconds = 60;
   double reachSeconds = 5;
+  std::vector<std::string> hosts;
+  std::string launcher;
+  std::string program;               // on the hosts; empty: the path of this one
+  std::vector<std::string> exports;  // NAME or NAME=value
+  int member = -1;                   // this process is one of --hosts
 };
 void addFlags(CLI::App& command, Options* options);
 
