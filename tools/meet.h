@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "rendezvous_link.h"
 #include "rendezvous.h"
+#include "rendezvous_link.h"
 
 namespace cgx::tool {
 

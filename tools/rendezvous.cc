@@ -7,8 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "rendezvous_link.h"
 #include "meet.h"
+#include "rendezvous_link.h"
 
 namespace cgx::tool {
 namespace {

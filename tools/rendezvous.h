@@ -1,5 +1,6 @@
-// How the ranks of `cgx perf` and `cgx doctor` find each other, swap plugin handles and tell each other of failures: a star of TCP
-// connections to rank 0, outside the plugin as NCCL's own bootstrap is. Knows text and bytes; knows no plugin.
+// How the ranks of `cgx perf` and `cgx doctor` find each other, swap plugin handles and tell each other of failures: a
+// star of TCP connections to rank 0, outside the plugin as NCCL's own bootstrap is. Knows text and bytes; knows no
+// plugin.
 #pragma once
 
 #include <memory>
