@@ -1,6 +1,5 @@
 // What a sum through our collnet costs: the codec's work, the bytes on the link and the messages, from constants that
-// are compiled in, so that every rank reckons alike. The constants are estimates, not yet fitted to measured
-// all-reduces.
+// were measured once (docs/performance.md, "The tuner's model") and are compiled in, so that every rank reckons alike.
 #include <algorithm>
 #include <bit>
 
@@ -9,11 +8,12 @@
 namespace cgx::tuner {
 namespace {
 
-// Nanoseconds an element (codec, one worker) and a byte (sockets, both directions, one progress thread).
-constexpr double kEncodeNs = 0.25;
-constexpr double kReduceNs = 0.15;  // one contribution
-constexpr double kDecodeNs = 0.20;
-constexpr double kSocketNs = 0.35;
+// Nanoseconds an element (codec, one worker) and a byte (sockets, both directions, one progress thread): CPU time of
+// these threads in large all-reduces, caches cold.
+constexpr double kEncodeNs = 0.5;
+constexpr double kReduceNs = 0.35;  // one contribution
+constexpr double kDecodeNs = 0.4;
+constexpr double kSocketNs = 0.55;
 constexpr double kWorkers = 1;  // of a rank, at least
 // A tile of 512 elements has a width, a scale and 16 bucket bytes beside its codes.
 constexpr double kTileBytes = 21.0 / 512;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "bench/ways.h"
+#include "cgx/tuner.h"
 
 namespace {
 
@@ -23,6 +24,7 @@ struct Options {
   std::vector<std::string> settings;
   std::vector<std::size_t> sizes{1 << 20};
   std::size_t chunk = 0;
+  bool tuned = false;
   int ranks = 2;
   int channels = 2;
   int rounds = 9;
@@ -50,13 +52,21 @@ double once(Rank& rank, cgx::bench::Way& way, std::span<std::byte> data) {
   return *std::max_element(all.begin(), all.end());
 }
 
+cgx::bench::ChunkRule chunkRule(const Options& options) {
+  if (options.chunk > 0) return [chunk = options.chunk](std::size_t, int) { return chunk; };
+  if (!options.tuned) return cgx::bench::ncclsChunk;
+  const cgx::tuner::Group group{static_cast<std::size_t>(options.ranks), static_cast<std::size_t>(options.ranks)};
+  return [group](std::size_t bytes, int channels) {
+    return cgx::tuner::chunkBytesFor(group, bytes, channels, cgx::bench::ncclsChunk(bytes, channels));
+  };
+}
+
 void measure(const Options& options, Rank& rank) {
   if (!options.netns.empty() && !enterNamespace(options.netns + std::to_string(rank.rank())))
     return rank.report(Violation::HostFailed, "cannot enter the network namespace");
-  auto way = options.way == "ring"
-                 ? cgx::bench::ring(options.channels)
-                 : cgx::bench::collnet(options.channels, options.chunk,
-                                       options.type == "fp32" ? ncclFloat32 : ncclFloat16);
+  auto way = options.way == "ring" ? cgx::bench::ring(options.channels)
+                                   : cgx::bench::collnet(options.channels, chunkRule(options),
+                                                         options.type == "fp32" ? ncclFloat32 : ncclFloat16);
   if (!way->open(rank)) return;
   for (const std::size_t bytes : options.sizes) {
     std::vector<std::byte> data(bytes);
@@ -106,6 +116,7 @@ int main(int argc, char** argv) {
   app.add_option("--ranks", options.ranks);
   app.add_option("--channels", options.channels);
   app.add_option("--chunk", options.chunk, "bytes a channel; 0: as NCCL chooses it");
+  app.add_flag("--tuned", options.tuned, "chunks as our tuner chooses them (tuner ABI v6)");
   app.add_option("--dtype", options.type)->check(CLI::IsMember({"fp32", "fp16"}));
   app.add_option("--rounds", options.rounds)->check(CLI::Range(1, 1000));
   app.add_option("--netns", options.netns, "prefix of the ranks' network namespaces");

@@ -5,6 +5,7 @@ import os
 import subprocess
 
 SUBNET = "10.77.0."
+SEGMENT = 16 << 10
 
 
 def sh(*words):
@@ -55,9 +56,14 @@ class Star:
     def _shape(self, namespace, device):
         if not self.mbps:
             return
-        # burst: what passes at once; a segment of 64 KiB must fit, and at 10 Gb/s what a late timer (some 100 us) leaves to catch up.
+        # burst: what passes at once. Up to a few Gb/s some small segments, so that short messages take a link's time, too; above, a
+        # segment of 64 KiB must fit, and what a late timer (some 100 us) leaves to catch up.
         # limit: the queue of a switch port with plenty of buffer (25 ms, at least 4 MiB), so that many senders to one do not drop.
-        burst = max(128 << 10, self.mbps * 1000000 // 8 // 5000)
+        if self.mbps <= 2500:
+            sh("ip", "-n", namespace, "link", "set", device, "gso_max_size", str(SEGMENT), "gso_max_segs", "64")
+            burst = 2 * SEGMENT
+        else:
+            burst = max(128 << 10, self.mbps * 1000000 // 8 // 5000)
         limit = max(4 << 20, self.mbps * 1000000 // 8 // 40)
         sh("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", "rate", f"{self.mbps}mbit", "burst", str(burst),
            "limit", str(limit))

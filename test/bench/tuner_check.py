@@ -37,7 +37,7 @@ def sizes_of(text):
 
 def measure(options, way, ranks, prefix):
     """Microseconds by size: the median of one run."""
-    command = [str(options.bench), str(options.library), "--way", way, "--ranks", str(ranks), "--channels", str(options.channels),
+    command = [str(options.bench), str(options.library), "--way", way, "--ranks", str(ranks), "--channels", str(options.channels), "--tuned",
                "--dtype", options.dtype, "--rounds", str(options.rounds), "--sizes", ",".join(map(str, sizes_of(options.sizes)))]
     done = subprocess.run(command + (["--netns", prefix] if prefix else []), check=True, stdout=subprocess.PIPE, text=True)
     return {row["bytes"]: row["us"] for row in map(json.loads, done.stdout.splitlines())}
@@ -86,7 +86,7 @@ def main():
     parser.add_argument("--bench", default=ROOT / "build/release/test/bench/allreduce_bench")
     parser.add_argument("--ranks", default="2,4,8")
     parser.add_argument("--mbps", default="1000,0", help="link speeds; 0: loopback")
-    parser.add_argument("--loopback", type=float, default=10, help="Gb/s that loopback is planned as")
+    parser.add_argument("--loopback", type=float, default=40, help="Gb/s that loopback is planned as: what the plugin reports for it")
     parser.add_argument("--sizes", default="4K:64M:x4")
     parser.add_argument("--dtype", default="fp16", help="fp16, which the tuner assumes, or fp32")
     parser.add_argument("--channels", type=int, default=2)

@@ -1,5 +1,5 @@
 // A ring on each channel: in each loop a chunk for each rank goes once around to be summed and once around to be
-// copied; what arrives is passed on as soon as it has been added.
+// copied; each message waits for the one that it would hold the sum of.
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -11,21 +11,10 @@ namespace {
 
 using namespace cgx::host;
 
-constexpr std::size_t kSlots = 4;           // messages in flight each way on a channel
-constexpr std::size_t kMessage = 1 << 20;   // a quarter of NCCL_BUFFSIZE
+constexpr std::size_t kSlots = 4;          // messages in flight each way on a channel
+constexpr std::size_t kMessage = 1 << 20;  // a quarter of NCCL_BUFFSIZE
 constexpr std::size_t kMostChunk = 2 * kMessage;
 constexpr std::size_t kLeastChunk = 1024;
-
-/// Memory as a sum of fp32 touches it; the values are of no interest.
-void add(std::byte* sum, const std::byte* other, std::size_t bytes) {
-  for (std::size_t i = 0; i + 4 <= bytes; i += 4) {
-    std::uint32_t a, b;
-    std::memcpy(&a, sum + i, 4);
-    std::memcpy(&b, other + i, 4);
-    a += b;
-    std::memcpy(sum + i, &a, 4);
-  }
-}
 
 class Channel {
  public:
@@ -42,8 +31,7 @@ class Channel {
     data_ = data;
     messages_.clear();
     const auto ranks = static_cast<std::size_t>(rank_->ranks());
-    const std::size_t chunk =
-        std::clamp((data.size() / ranks + 63) / 64 * 64, kLeastChunk, kMostChunk);
+    const std::size_t chunk = std::clamp((data.size() / ranks + 63) / 64 * 64, kLeastChunk, kMostChunk);
     const std::size_t slices = (chunk + kMessage - 1) / kMessage;
     lag_ = slices;
     for (std::size_t loop = 0; loop < data.size(); loop += chunk * ranks) {
@@ -55,7 +43,7 @@ class Channel {
             const std::size_t most = std::min(kMessage, chunk - slice * kMessage);
             return Place{from, std::min(most, data.size() - from)};
           };
-          messages_.push_back({place(step % ranks), place((step + 1) % ranks), step < ranks - 1, step == 0});
+          messages_.push_back({place(step % ranks), step == 0});
         }
       }
     }
@@ -90,8 +78,8 @@ class Channel {
     std::size_t begin, bytes;
   };
   struct Message {
-    Place send, recv;
-    bool sums, first;
+    Place send;
+    bool first;
   };
 
   bool post() {
@@ -115,14 +103,6 @@ class Channel {
     int done = 0, size = 0;
     if (peer_->abi().test(recvs_[received_], &done, &size) != ncclSuccess) return false;
     if (done == 0) return true;
-    const Message& message = messages_[received_];
-    const std::byte* from = memory_.data() + received_ % kSlots * kMessage;
-    std::byte* to = data_.data() + message.recv.begin;
-    if (message.sums) {
-      add(to, from, message.recv.bytes);
-    } else {
-      std::memcpy(to, from, message.recv.bytes);
-    }
     ++received_;
     *moved = true;
     return true;

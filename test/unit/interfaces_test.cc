@@ -109,6 +109,9 @@ TEST(Interfaces, OfThisHostAreListedAndDescribed) {
   for (const Interface& one : all.value()) {
     const Device device = describeDevice({one, {}}, 0);
     EXPECT_GT(device.speedMbps, 0) << one.name;
+    if (one.loopback) {
+      EXPECT_EQ(device.speedMbps, 40000) << one.name;
+    }
     EXPECT_TRUE(guids.insert(device.guid).second) << one.name;
     EXPECT_EQ(describeDevice({one, {}}, 25000).speedMbps, 25000);
   }

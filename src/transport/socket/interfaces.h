@@ -42,7 +42,7 @@ Result<std::vector<Interface>> listInterfaces();
 Result<std::vector<Chosen>> chooseInterfaces(const std::vector<Interface>& all, const std::string& pattern,
                                              const std::string& family);
 
-/// Speed from `linkSpeedMbps`, else the kernel, else 10 Gb/s; PCI path and guid.
+/// Speed from `linkSpeedMbps`, else the kernel, else 10 Gb/s (40 for loopback); PCI path and guid.
 Device describeDevice(const Chosen& chosen, int linkSpeedMbps);
 
 }  // namespace cgx::transport::socket
