@@ -1,15 +1,13 @@
-// The collnet half of the reference plugin: every rank sends what it gave to every other, each adds in rank order. A
-// mesh of TCP connections, moved forward by the calls themselves.
-#include <poll.h>
-
+// The collnet half of the reference plugin: every rank sends what it gave to every other, each adds in rank order. The
+// calls themselves move the mesh forward.
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "broken/reference.h"
+#include "broken/reference_mesh.h"
 #include "plugin/collnet_api.h"
 #include "support/nccl_host/numbers.h"
 
@@ -19,111 +17,7 @@ namespace {
 std::size_t requestLimit() { return is(Defect::TooFewRequests) ? 2 : 32; }
 constexpr std::size_t kBucket = 512;
 
-struct Hello {
-  std::uint64_t magic = kMagic;
-  std::int64_t rank = 0;
-};
-struct Frame {
-  std::uint64_t sequence = 0;
-  std::uint64_t size = 0;
-};
-
-struct Comm;
-
-struct Operation {
-  Comm* comm = nullptr;
-  std::uint64_t sequence = 0;
-  std::vector<std::byte> mine;  // what this rank gives; copied, so the caller's memory is read only in the call
-  std::vector<std::vector<std::byte>> theirs;  // by rank
-  std::vector<bool> arrived;
-  std::vector<std::size_t> headerSent;
-  std::vector<std::size_t> dataSent;
-  std::size_t reported = 0;
-  void (*combine)(Operation&) = nullptr;
-  // what combine needs
-  std::byte* out = nullptr;
-  std::size_t count = 0;
-  ncclDataType_t dtype{};
-  std::size_t perRank = 0;
-  std::size_t windowOffset = 0;
-  std::size_t windowBytes = 0;
-  bool combined = false;
-};
-
-struct Peer {
-  int fd = -1;
-  Frame frame;
-  std::size_t frameDone = 0;
-  std::size_t dataDone = 0;
-};
-
-struct Comm {
-  int rank = 0;
-  int ranks = 1;
-  bool lost = false;
-  std::vector<Peer> peers;  // by rank; the own one unused
-  std::deque<std::unique_ptr<Operation>> operations;
-  std::uint64_t next = 0;
-  std::byte* staging = nullptr;
-  std::size_t stagingBytes = 0;
-  void* previousRegistration = nullptr;
-};
-
 // ---- connecting
-
-bool untilReadable(int fd, Clock::time_point deadline) {
-  pollfd p{fd, POLLIN, 0};
-  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return left > 0 && poll(&p, 1, static_cast<int>(left)) == 1;
-}
-
-bool receiveAll(int fd, void* data, std::size_t size, Clock::time_point deadline) {
-  std::size_t done = 0;
-  while (done < size) {
-    if (!untilReadable(fd, deadline)) return false;
-    if (recvSome(fd, data, size, &done) == Io::Lost) return false;
-  }
-  return true;
-}
-
-bool meet(Comm& comm, void* handles[], Listener& listener, Clock::time_point deadline) {
-  for (int r = 0; r < comm.rank; ++r) {
-    const int fd = dial(handles[r]);
-    if (fd < 0) return false;
-    comm.peers[static_cast<std::size_t>(r)].fd = fd;
-    const Hello hello{kMagic, comm.rank};
-    if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != sizeof hello) return false;
-  }
-  for (int missing = comm.ranks - comm.rank - 1; missing > 0;) {
-    if (!untilReadable(listener.fd, deadline)) return false;
-    const int fd = accept4(listener.fd, nullptr, nullptr, SOCK_CLOEXEC);
-    Hello hello{0, -1};
-    if (fd < 0) continue;
-    if (!receiveAll(fd, &hello, sizeof hello, deadline) || hello.magic != kMagic || hello.rank <= comm.rank ||
-        hello.rank >= comm.ranks) {
-      close(fd);
-      continue;
-    }
-    const int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    comm.peers[static_cast<std::size_t>(hello.rank)].fd = fd;
-    --missing;
-  }
-  // All have met; each says so to each, so that nobody goes on alone.
-  for (Peer& p : comm.peers)
-    if (p.fd >= 0 && send(p.fd, "!", 1, MSG_NOSIGNAL) != 1) return false;
-  for (Peer& p : comm.peers) {
-    char yes = 0;
-    if (p.fd >= 0 && !receiveAll(p.fd, &yes, 1, deadline)) return false;
-  }
-  return true;
-}
-
-void destroy(Comm* comm) {
-  for (const Peer& p : comm->peers)
-    if (p.fd >= 0) close(p.fd);
-  delete comm;
-}
 
 ncclResult_t connect(void* handles[], int ranks, int rank, void* listenComm, void** collComm) {
   auto* listener = static_cast<Listener*>(listenComm);
@@ -143,58 +37,6 @@ ncclResult_t connect(void* handles[], int ranks, int rank, void* listenComm, voi
   }
   *collComm = comm;
   return ncclSuccess;
-}
-
-// ---- moving bytes
-
-Operation* find(Comm& comm, std::uint64_t sequence) {
-  for (auto& op : comm.operations)
-    if (op->sequence == sequence) return op.get();
-  return nullptr;
-}
-
-void sendTo(Comm& comm, std::size_t peer) {
-  for (auto& op : comm.operations) {
-    const Frame frame{op->sequence, op->mine.size()};
-    Io io = sendSome(comm.peers[peer].fd, &frame, sizeof frame, &op->headerSent[peer]);
-    if (io == Io::Moved) io = sendSome(comm.peers[peer].fd, op->mine.data(), op->mine.size(), &op->dataSent[peer]);
-    if (io == Io::Lost) comm.lost = true;
-    if (io != Io::Moved) return;
-  }
-}
-
-void receiveFrom(Comm& comm, std::size_t peer) {
-  Peer& p = comm.peers[peer];
-  for (;;) {
-    Io io = recvSome(p.fd, &p.frame, sizeof p.frame, &p.frameDone);
-    Operation* op = io == Io::Moved ? find(comm, p.frame.sequence) : nullptr;
-    if (io == Io::Moved && !op) return;  // not posted here yet
-    if (io == Io::Moved) {
-      auto& in = op->theirs[peer];
-      in.resize(p.frame.size);
-      io = recvSome(p.fd, in.data(), in.size(), &p.dataDone);
-    }
-    if (io == Io::Lost) comm.lost = true;
-    if (io != Io::Moved) return;
-    op->arrived[peer] = true;
-    p.frameDone = p.dataDone = 0;
-  }
-}
-
-void progress(Comm& comm) {
-  for (std::size_t r = 0; r < comm.peers.size() && !comm.lost; ++r) {
-    if (comm.peers[r].fd < 0) continue;
-    sendTo(comm, r);
-    receiveFrom(comm, r);
-  }
-}
-
-bool complete(const Operation& op) {
-  for (std::size_t r = 0; r < op.arrived.size(); ++r) {
-    if (static_cast<int>(r) == op.comm->rank) continue;
-    if (!op.arrived[r] || op.dataSent[r] < op.mine.size() || op.headerSent[r] < sizeof(Frame)) return false;
-  }
-  return !is(Defect::NeverCompletes) || op.sequence < 3;
 }
 
 // ---- numbers
