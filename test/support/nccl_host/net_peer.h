@@ -67,7 +67,9 @@ class NetPeer {
   void* recvComm_ = nullptr;
 };
 
-/// Size and contents of message `index` from `source`: a function of the seed.
+/// A number for message `index` from `source`; from it and the seed follow, on both ends, what is drawn at random ...
+std::uint64_t messageKey(const NetTraffic& traffic, int source, int index) noexcept;
+/// ... and its size and contents.
 std::size_t messageBytes(const NetTraffic& traffic, int source, int index);
 void fillMessage(const NetTraffic& traffic, int source, int index, std::span<std::byte> out);
 

@@ -1,4 +1,4 @@
-// Messages of the net half: what is sent, what must arrive, and which violation a difference is.
+// Traffic of the net half: posts, tests in order, and which violation a difference is.
 #include <signal.h>
 
 #include <algorithm>
@@ -17,43 +17,7 @@ namespace {
 constexpr std::byte kUntouched{0x5C};
 constexpr int kTag = 7;
 
-std::uint64_t mix(std::uint64_t x) noexcept {  // splitmix64
-  x += 0x9E3779B97F4A7C15ULL;
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
-}
-
-std::uint64_t keyOf(const NetTraffic& t, int source, int index) noexcept {
-  return mix(t.seed * 0x1000193 + static_cast<std::uint64_t>(source) * 0x10001 + static_cast<std::uint64_t>(index));
-}
-
 }  // namespace
-
-std::size_t messageBytes(const NetTraffic& t, int source, int index) {
-  if (!t.sizes.empty()) return t.sizes[static_cast<std::size_t>(index) % t.sizes.size()];
-  const std::uint64_t r = keyOf(t, source, index);
-  switch (r % 8) {
-    case 0:
-      return 0;
-    case 1:
-      return 1;
-    case 2:
-      return t.maxBytes;
-    case 3:
-      return r / 8 % std::min<std::size_t>(t.maxBytes + 1, 64);
-    default:
-      return r / 8 % (t.maxBytes + 1);
-  }
-}
-
-void fillMessage(const NetTraffic& t, int source, int index, std::span<std::byte> out) {
-  std::uint64_t word = keyOf(t, source, index);
-  for (std::size_t i = 0; i < out.size(); i += 8) {
-    std::memcpy(out.data() + i, &word, std::min<std::size_t>(8, out.size() - i));
-    word = word * 0x5851F42D4C957F2DULL + 0x14057B7EF767814FULL;
-  }
-}
 
 /// One direction each: posts, tests in order, checks.
 class NetTrafficRun {
@@ -181,7 +145,7 @@ class NetTrafficRun {
     const int n = groupCount(group);
     std::vector<int> order(static_cast<std::size_t>(n));
     std::iota(order.begin(), order.end(), 0);
-    std::mt19937_64 random(keyOf(t_, rank_.rank(), -1 - group));
+    std::mt19937_64 random(messageKey(t_, rank_.rank(), -1 - group));
     std::shuffle(order.begin(), order.end(), random);
     return group * t_.group + order[static_cast<std::size_t>(position % t_.group)];
   }
