@@ -76,8 +76,8 @@ activation::Box box();
 /// Name of the host and of this boot: the same for all its processes, as NCCL's own identity.
 std::string hostIdentity(const std::string& root = "");
 
-/// A partial topology for NCCL_TOPO_FILE that marks each GPU as able to hand over its memory, at its place below its PCIe
-/// switches; NCCL fills in the rest.
+/// A partial topology for NCCL_TOPO_FILE that marks each GPU as able to hand over its memory, at its place below its
+/// PCIe switches; NCCL fills in the rest.
 std::string gdrXml(const Topology& topology);
 
 }  // namespace cgx::topology

@@ -1,6 +1,6 @@
-// A partial topology for NCCL_TOPO_FILE, read from NCCL's src/graph/xml.cc and topo.cc (2.18 to 2.28). It fills in what is
-// not said, with three exceptions, so these are said:
-//  - A device of the file stays where the file has it: without the switches above a GPU its NIC would seem farther away.
+// A partial topology for NCCL_TOPO_FILE, read from NCCL's src/graph/xml.cc and topo.cc (2.18 to 2.28). It fills in what
+// is not said, with three exceptions, so these are said:
+//  - A device of the file stays where the file has it: without its switches a GPU would seem farther from its NIC.
 //  - 2.21 to 2.26 take a NUMA node that is not in the file for one of another host, so all are in it. What is not used
 //    NCCL leaves out again.
 //  - A NIC without PCI device goes to the first <cpu>, which must say what it is, whether it has a GPU or not.

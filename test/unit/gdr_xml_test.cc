@@ -1,5 +1,5 @@
-// The topology for NCCL_TOPO_FILE. Expected texts are by NCCL's rule, worked out by hand: from a device two bridges up, as
-// long as both are PCI functions.
+// The topology for NCCL_TOPO_FILE. Expected texts are by NCCL's rule, worked out by hand: from a device two bridges up,
+// as long as both are PCI functions.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

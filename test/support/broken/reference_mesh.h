@@ -1,5 +1,5 @@
-// A mesh of TCP connections between the ranks of the reference plugin, moved forward by whoever calls. Knows no NCCL call;
-// what becomes of what has arrived is the caller's.
+// A mesh of TCP connections between the ranks of the reference plugin, moved forward by whoever calls. Knows no NCCL
+// call; what becomes of what has arrived is the caller's.
 #pragma once
 
 #include <cstddef>
