@@ -3,8 +3,8 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <random>
 #include <vector>
 
@@ -31,12 +31,17 @@ struct Memory {
   ~Memory() { std::free(payload); }
 };
 
-using Clock = std::chrono::steady_clock;
+/// Of this thread on a CPU, so that other work on the machine counts less.
+double threadSeconds() {
+  std::timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
 
 /// Codes and clears an operation of 64 blocks; seconds that it took.
 double codeAll(Memory& memory, Rounding rounding, std::uint64_t operation, bool sampled) {
   const codec::Kernels& kernels = *codec::targets().front();
-  const auto start = Clock::now();
+  const double start = threadSeconds();
   for (std::size_t b = 0; b < kBlocks; ++b) {
     const Range range{b * kBlock, kBlock};
     const codec::EncodeSpec spec{4, rounding, {operation, range.first}};
@@ -47,7 +52,7 @@ double codeAll(Memory& memory, Rounding rounding, std::uint64_t operation, bool 
           sampleError(kernels, spec, codec::DType::F32, operation, range, reinterpret_cast<const std::byte*>(values)));
     kernels.clear(memory.cleared.data() + range.first, kBlock * sizeof(float));
   }
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return threadSeconds() - start;
 }
 
 /// With and without samples by turns, as the machine's speed changes over time. "percent": the median of the
