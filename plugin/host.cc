@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cgx/log.h"
+#include "cgx/topology.h"
 
 namespace cgx::plugin {
 namespace {
@@ -74,6 +75,9 @@ Result<std::unique_ptr<Host>> Host::create(ncclDebugLogger_t log, Caller caller)
   auto transport = transport::createSocket(settings);
   if (!transport.ok()) return std::move(transport).status();
   if (transport->get()->devices().empty()) return Status::internal("the socket transport has no device");
+  std::vector<std::string> pciPaths;
+  for (const transport::Device& device : transport->get()->devices()) pciPaths.push_back(device.pciPath);
+  if (settings.affinity == Affinity::Near) settings.nearCpus = topology::cpusNear(pciPaths);
   // Last, since an init that fails must not have changed the process's environment.
   Activation activation;
   activation.nccl = callingNccl(log, caller);

@@ -18,6 +18,7 @@ enum class Mode : std::uint8_t { Off, Auto, Always };
 /// Whose all-reduces may be compressed: those of the job's whole communicator, or of every one.
 enum class Comms : std::uint8_t { World, All };
 enum class Intra : std::uint8_t { Auto, On, Off };
+enum class Affinity : std::uint8_t { Near, Inherit };
 enum class Gdr : std::uint8_t { Auto, On, Off };
 enum class StatsFormat : std::uint8_t { Json, Prometheus };
 
@@ -49,6 +50,7 @@ struct Settings {
   std::string portRange;  // "first-last"; empty: any free port
   int streams = 0;        // TCP streams per connection; 0: 2, or 1 above 16 peers
   int progressThreads = 1;
+  Affinity affinity = Affinity::Near;  // of all our threads
   bool checksum = true;
   double keepalive = 30;      // seconds between TCP keepalive probes
   int linkSpeedMbps = 0;      // 0: what the kernel says
@@ -65,6 +67,8 @@ struct Settings {
   bool localRanksKnown = false;  // false: nobody said, 1 is a guess
   int worldRanks = 0;            // ranks of the job; 0: unknown
   int worldRank = -1;            // of this process among them; -1: unknown
+  // nor this: what topology.h found, if `affinity` wants it
+  std::vector<int> nearCpus;  // ascending; empty: the NICs are as near to one CPU as to another
 };
 
 /// One row for `cgx info` and the README.

@@ -65,10 +65,9 @@ Distance between(const Nic& nic, const Gpu& gpu);
 std::vector<int> parseCpuList(const std::string& text);
 std::string cpuListText(const std::vector<int>& cpus);
 
-/// Of `allowed`, the CPUs near the devices at `pciPaths`, for `threads` busy threads of each of `localRanks` processes.
-/// Empty, which means "stay where you are": no device has a place, they are near everything, or too few CPUs are near.
-std::vector<int> cpusNear(const std::vector<std::string>& pciPaths, const std::vector<int>& allowed, int threads,
-                          int localRanks, const std::string& root = "");
+/// The CPUs that the kernel calls local to any of the devices at `pciPaths`, ascending. Empty where one device has no
+/// place (virtual, unplugged, no /sys): it is as near to one CPU as to another.
+std::vector<int> cpusNear(const std::vector<std::string>& pciPaths, const std::string& root = "");
 
 /// How the GPUs are connected, by libnvidia-ml; without it Box::known is false where /sys shows a GPU.
 activation::Box box();

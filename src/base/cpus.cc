@@ -72,18 +72,25 @@ bool lists(std::string_view controllers, std::string_view wanted) {
   return false;
 }
 
-int affinityCpus() {
-  // The kernel refuses a mask shorter than its own; hosts with more than 1024 CPUs exist.
-  for (int cpus = CPU_SETSIZE; cpus <= (1 << 20); cpus *= 2) {
-    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(static_cast<std::size_t>(cpus)),
-                                                                [](cpu_set_t* set) { CPU_FREE(set); });
-    if (mask == nullptr) return 1;
-    const std::size_t bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(cpus));
-    if (::sched_getaffinity(0, bytes, mask.get()) == 0) return std::max(1, CPU_COUNT_S(bytes, mask.get()));
-    if (errno != EINVAL) return 1;
+/// A kernel's mask of any length.
+class CpuMask {
+ public:
+  explicit CpuMask(std::size_t room) : room_(room), set_(CPU_ALLOC(room), [](cpu_set_t* set) { CPU_FREE(set); }) {
+    if (set_ != nullptr) CPU_ZERO_S(bytes(), set_.get());
   }
-  return 1;
-}
+  cpu_set_t* set() const noexcept { return set_.get(); }
+  std::size_t bytes() const noexcept { return CPU_ALLOC_SIZE(room_); }
+  std::vector<int> list() const {
+    std::vector<int> cpus;
+    for (std::size_t cpu = 0; cpu < bytes() * 8; ++cpu)
+      if (CPU_ISSET_S(cpu, bytes(), set_.get())) cpus.push_back(static_cast<int>(cpu));
+    return cpus;
+  }
+
+ private:
+  std::size_t room_;
+  std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> set_;
+};
 
 }  // namespace
 
@@ -109,8 +116,27 @@ double cgroupCpus(const std::string& membership, const std::string& root) {
   return least;
 }
 
+std::vector<int> affinityCpus() {
+  // The kernel refuses a mask shorter than its own; hosts with more than 1024 CPUs exist.
+  for (std::size_t room = CPU_SETSIZE; room <= (1U << 20); room *= 2) {
+    const CpuMask mask(room);
+    if (mask.set() == nullptr) return {};
+    if (::sched_getaffinity(0, mask.bytes(), mask.set()) == 0) return mask.list();
+    if (errno != EINVAL) return {};
+  }
+  return {};
+}
+
+bool keepTo(pthread_t thread, const std::vector<int>& cpus) noexcept {
+  if (cpus.empty()) return true;
+  const CpuMask mask(static_cast<std::size_t>(*std::max_element(cpus.begin(), cpus.end())) + 1);
+  if (mask.set() == nullptr) return false;
+  for (const int cpu : cpus) CPU_SET_S(static_cast<std::size_t>(cpu), mask.bytes(), mask.set());
+  return ::pthread_setaffinity_np(thread, mask.bytes(), mask.set()) == 0;
+}
+
 int allowedCpus() {
-  const int cpus = affinityCpus();
+  const int cpus = std::max(1, static_cast<int>(affinityCpus().size()));
   const double quota = cgroupCpus(slurp("/proc/self/cgroup"), "/sys/fs/cgroup");
   return quota == 0 ? cpus : std::max(1, std::min(cpus, static_cast<int>(std::min(quota, 1e6))));
 }

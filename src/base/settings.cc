@@ -71,8 +71,10 @@ constexpr std::tuple kParams{
           "Rounding to codes. Stochastic keeps the mean of small values, nearest has the smaller error."},
     Param{"CGX_MIN_BYTES", "CGX_COMPRESSION_MINIMAL_SIZE", &Settings::minBytes,
           Bytes{.high = 1024 * kGi, .zeroWord = "off"},
-          "All-reduces with at most this much content travel exact. Above 32K it needs NCCL's tuner interface (2.21 and later). "
-          "The alias counts elements, of 4 bytes each.", 4},
+          "All-reduces with at most this much content travel exact. Above 32K it needs NCCL's tuner interface (2.21 "
+          "and later). "
+          "The alias counts elements, of 4 bytes each.",
+          4},
     Accepted{"CGX_COMPRESSION_BUCKET_SIZE", Number<int>{.low = 1, .high = 1 << 30, .unit = " elements"}, "32",
              "Accepted for compatibility and without effect: the bucket is fixed at 32 elements."},
     Param{"CGX_SEED", nullptr, &Settings::seed, Number<std::uint64_t>{.low = 0, .high = UINT64_MAX},
@@ -105,6 +107,10 @@ constexpr std::tuple kParams{
           "TCP streams for each connection; auto: 2, or 1 above 16 peers."},
     Param{"CGX_PROGRESS_THREADS", nullptr, &Settings::progressThreads, Number<int>{.low = 1, .high = 16},
           "Threads that move bytes between sockets and memory."},
+    Param{"CGX_AFFINITY", nullptr, &Settings::affinity,
+          choice(Word{"near", Affinity::Near}, Word{"inherit", Affinity::Inherit}),
+          "Where our threads run: on those allowed CPUs that are near the NIC, if they are enough for all ranks of the "
+          "host; or on all allowed CPUs."},
     Param{"CGX_CHECKSUM", nullptr, &Settings::checksum, choice(Word{"0", false}, Word{"1", true}),
           "Checksum over every payload; a corrupted sum would make ranks diverge silently."},
     Param{"CGX_KEEPALIVE", nullptr, &Settings::keepalive, secondsOrOff(1), "Time between TCP keepalive probes."},

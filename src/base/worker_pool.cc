@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 
 #include "base/cpus.h"
@@ -33,11 +34,23 @@ int workerThreads(const Settings& settings, int cpus) noexcept {
   return std::clamp(cpus / std::max(1, settings.localRanks) / 4, 1, 4);
 }
 
-std::chrono::microseconds workerSpin(const Settings& settings, int cpus) noexcept {
+int busyThreads(const Settings& settings, int cpus) noexcept {
   constexpr int kOthers = 2;  // NCCL's proxy thread, the application's thread
+  return workerThreads(settings, cpus) + settings.progressThreads + kOthers;
+}
+
+std::chrono::microseconds workerSpin(const Settings& settings, int cpus) noexcept {
   const int share = cpus / std::max(1, settings.localRanks);
-  const int busy = workerThreads(settings, cpus) + settings.progressThreads + kOthers;
-  return std::chrono::microseconds(share >= busy ? 50 : 0);
+  return std::chrono::microseconds(share >= busyThreads(settings, cpus) ? 50 : 0);
+}
+
+std::vector<int> cpusToKeepTo(const Settings& settings, const std::vector<int>& allowed) {
+  std::vector<int> both;
+  std::set_intersection(allowed.begin(), allowed.end(), settings.nearCpus.begin(), settings.nearCpus.end(),
+                        std::back_inserter(both));
+  const std::size_t wanted = static_cast<std::size_t>(std::max(1, settings.localRanks)) *
+                             static_cast<std::size_t>(busyThreads(settings, static_cast<int>(allowed.size())));
+  return both.size() < wanted || both.size() == allowed.size() ? std::vector<int>() : both;
 }
 
 void WorkerPool::Queue::push(Job& job) noexcept {
@@ -57,12 +70,14 @@ Result<WorkerPool::Lease> WorkerPool::acquire(const Settings& settings) {
   if (current == nullptr) {
     const int cpus = allowedCpus();
     const int threads = workerThreads(settings, cpus);
+    const std::vector<int> kept = cpusToKeepTo(settings, affinityCpus());
     struct Delete {
       void operator()(WorkerPool* pool) const noexcept { delete pool; }
     };
     std::unique_ptr<WorkerPool, Delete> pool(new WorkerPool(workerSpin(settings, cpus)));
-    CGX_TRY(pool->start(threads));
-    CGX_LOG(Info, Codec, "%d codec threads (%d CPUs allowed, %d local ranks)", threads, cpus, settings.localRanks);
+    CGX_TRY(pool->start(threads, kept));
+    CGX_LOG(Info, Codec, "%d codec threads (%d CPUs allowed, %d local ranks%s)", threads, cpus, settings.localRanks,
+            kept.empty() ? "" : (", kept to the " + std::to_string(kept.size()) + " near the NIC").c_str());
     current = pool.release();
   }
   ++leases;
@@ -80,16 +95,18 @@ void WorkerPool::Lease::release() noexcept {
   delete pool;
 }
 
-Status WorkerPool::start(int threads) {
+Status WorkerPool::start(int threads, const std::vector<int>& cpus) {
   threads_.reserve(static_cast<std::size_t>(threads));
   const sigset_t blocked = signalsOfTheHost();
   sigset_t before;
   pthread_sigmask(SIG_SETMASK, &blocked, &before);
   int error = 0;
-  for (int i = 0; i < threads && error == 0; ++i) {
+  for (int i = 0; i < threads; ++i) {
     pthread_t thread{};
     error = pthread_create(&thread, nullptr, &WorkerPool::entry, this);
-    if (error == 0) threads_.push_back(thread);
+    if (error != 0) break;
+    threads_.push_back(thread);
+    (void)keepTo(thread, cpus);  // refused: the process may run elsewhere now, and so does the thread
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return error == 0 ? Status() : Status::system("cannot start a codec thread", error);

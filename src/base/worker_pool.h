@@ -69,7 +69,7 @@ class WorkerPool final : public Executor {
 
   explicit WorkerPool(std::chrono::microseconds spin) : spin_(spin) {}
   ~WorkerPool() override;
-  Status start(int threads);
+  Status start(int threads, const std::vector<int>& cpus);
   static void* entry(void* pool) noexcept;
   Job* next() noexcept;
   Job* pop() noexcept;
@@ -88,6 +88,14 @@ class WorkerPool final : public Executor {
 
 /// How many workers the settings ask for on `cpus` CPUs: CGX_THREADS, else cpus / local ranks / 4 within 1..4.
 int workerThreads(const Settings& settings, int cpus) noexcept;
+
+/// Those of a rank that want a CPU at the same time: ours, NCCL's and the application's.
+int busyThreads(const Settings& settings, int cpus) noexcept;
+
+/// Of `allowed` (ascending: the mask that a new thread inherits), the CPUs near the NICs, to keep our threads to.
+/// Empty, which means "stay where you are": none is near, all are, or they are fewer than the host's ranks keep busy,
+/// as crowding costs more than the way to a far CPU.
+std::vector<int> cpusToKeepTo(const Settings& settings, const std::vector<int>& allowed);
 
 /// How long idle workers spin. Waking a sleeper costs more than 50 us of looking is worth, but only where a spinning
 /// worker takes no CPU from a rank's other busy threads: those that move bytes, NCCL's proxy and the application's.

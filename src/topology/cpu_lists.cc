@@ -50,22 +50,17 @@ std::string cpuListText(const std::vector<int>& cpus) {
   return text;
 }
 
-std::vector<int> cpusNear(const std::vector<std::string>& pciPaths, const std::vector<int>& allowed, int threads,
-                          int localRanks, const std::string& root) {
-  std::vector<int> local;
+std::vector<int> cpusNear(const std::vector<std::string>& pciPaths, const std::string& root) {
+  std::vector<int> near;
   for (const std::string& path : pciPaths) {
     const std::vector<int> one =
         path.empty() ? std::vector<int>() : parseCpuList(readLine(root + path + "/local_cpulist"));
-    if (one.empty()) return {};  // a device without a place is as near to one CPU as to another
+    if (one.empty()) return {};
     std::vector<int> both;
-    std::set_union(local.begin(), local.end(), one.begin(), one.end(), std::back_inserter(both));
-    local.swap(both);
+    std::set_union(near.begin(), near.end(), one.begin(), one.end(), std::back_inserter(both));
+    near.swap(both);
   }
-  std::vector<int> near;
-  std::set_intersection(allowed.begin(), allowed.end(), local.begin(), local.end(), std::back_inserter(near));
-  const auto busy = static_cast<long>(threads) * std::max(1, localRanks);
-  // Crowding the near CPUs costs more than the way to the far ones.
-  return near == allowed || static_cast<long>(near.size()) < busy ? std::vector<int>() : near;
+  return near;
 }
 
 }  // namespace cgx::topology

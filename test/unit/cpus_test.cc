@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <semaphore>
 #include <thread>
 
 namespace cgx {
@@ -82,6 +83,45 @@ TEST(AllowedCpus, FollowTheAffinityMask) {
     ASSERT_EQ(::sched_setaffinity(0, sizeof one, &one), 0);
     EXPECT_EQ(allowedCpus(), 1);
   }).join();
+}
+
+std::vector<int> cpusOf(pthread_t thread) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  EXPECT_EQ(::pthread_getaffinity_np(thread, sizeof mask, &mask), 0);
+  std::vector<int> cpus;
+  for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &mask)) cpus.push_back(static_cast<int>(cpu));
+  return cpus;
+}
+
+TEST(Affinity, OfTheCallingThreadIsListed) {
+  const std::vector<int> mine = affinityCpus();
+  EXPECT_EQ(mine, cpusOf(::pthread_self()));
+  EXPECT_FALSE(mine.empty());
+}
+
+TEST(Affinity, OfOneThreadIsNarrowedAndNoOthers) {
+  const std::vector<int> mine = affinityCpus();
+  const std::vector<int> last{mine.back()};
+  std::binary_semaphore leave{0};
+  std::thread other([&] { leave.acquire(); });
+  EXPECT_TRUE(keepTo(other.native_handle(), last));
+  EXPECT_EQ(cpusOf(other.native_handle()), last);
+  EXPECT_EQ(affinityCpus(), mine);
+  EXPECT_TRUE(keepTo(other.native_handle(), {}));
+  EXPECT_EQ(cpusOf(other.native_handle()), last) << "none: changes nothing";
+  leave.release();
+  other.join();
+}
+
+TEST(Affinity, ToCpusThatAreNotThereIsRefusedAndChangesNothing) {
+  const std::vector<int> mine = affinityCpus();
+  EXPECT_FALSE(keepTo(::pthread_self(), {8000})) << "more CPUs than any kernel here is made for";
+  EXPECT_EQ(affinityCpus(), mine);
+  EXPECT_TRUE(keepTo(::pthread_self(), {mine.back(), 8000})) << "one of two is there";
+  EXPECT_EQ(affinityCpus(), std::vector<int>{mine.back()});
+  EXPECT_TRUE(keepTo(::pthread_self(), mine));
 }
 
 }  // namespace

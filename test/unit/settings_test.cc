@@ -64,6 +64,7 @@ const std::map<std::string, std::set<std::string>> kAwkward = {
     {"CGX_COMMS", {}},
     {"CGX_INTRA", {}},
     {"CGX_GDR", {}},
+    {"CGX_AFFINITY", {}},
     {"CGX_BITS", {}},
     {"CGX_STATS_FILE", {}},
     {"CGX_STATS_INTERVAL", {"9"}},

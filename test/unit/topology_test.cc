@@ -1,65 +1,17 @@
-// What is read of a host, on a prepared tree: two NUMA nodes; on the first a switch with a GPU and a NIC, on the second
-// a GPU and a virtio NIC; an interface without a device.
+// What is read of a host, on prepared trees.
 #include "cgx/topology.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
+
+#include "support/host_tree.h"
 
 namespace cgx::topology {
 namespace {
 
-namespace fs = std::filesystem;
-
-const std::string kSwitch = "/sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0";
-const std::string kGpuA = kSwitch + "/0000:18:00.0/0000:1a:00.0";
-const std::string kNicA = kSwitch + "/0000:18:01.0/0000:1b:00.0";
-const std::string kGpuB = "/sys/devices/pci0000:c0/0000:c0:01.0/0000:c1:00.0";
-const std::string kNicB = "/sys/devices/pci0000:c0/0000:c0:03.0";
-
 class TopologyOfATree : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "cgx-topology-XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-    write("/sys/devices/system/node/node0/cpulist", "0-3,8\n");
-    write("/sys/devices/system/node/node1/cpulist", "4-7\n");
-    write("/sys/devices/system/node/nodes_possible/cpulist", "99\n");
-    device(kGpuA, "0x10de", "0x030200", 0, "0-3,8");
-    device(kGpuB, "0x10de", "0x030000", 1, "4-7");
-    device(kNicA, "0x15b3", "0x020000", 0, "0-3,8");
-    device(kNicB, "0x1af4", "0x020000", 1, "4-7");
-    interface("eth0", kNicA);
-    write("/sys/class/net/eth0/speed", "25000\n");
-    fs::create_directories(root_ + kNicB + "/virtio2");
-    interface("ens3", kNicB + "/virtio2");
-    write("/sys/class/net/ens3/speed", "-1\n");
-    fs::create_directories(root_ + "/sys/class/net/br0");
-    write("/proc/driver/nvidia/gpus/0000:1a:00.0/information", "Model: \t\t NVIDIA GeForce RTX 3090\nIRQ: 1\n");
-    write("/proc/driver/nvidia/gpus/0000:c1:00.0/information", "nothing known\n");
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
-  void write(const std::string& path, const std::string& text) {
-    fs::create_directories(fs::path(root_ + path).parent_path());
-    std::ofstream(root_ + path) << text;
-  }
-  void device(const std::string& path, const std::string& vendor, const std::string& kind, int node,
-              const std::string& cpus) {
-    write(path + "/vendor", vendor + "\n");
-    write(path + "/class", kind + "\n");
-    write(path + "/numa_node", std::to_string(node) + "\n");
-    write(path + "/local_cpulist", cpus + "\n");
-    fs::create_directories(root_ + "/sys/bus/pci/devices");
-    fs::create_directory_symlink(root_ + path, root_ + "/sys/bus/pci/devices/" + fs::path(path).filename().string());
-  }
-  void interface(const std::string& name, const std::string& path) {
-    fs::create_directories(root_ + "/sys/class/net/" + name);
-    fs::create_directory_symlink(root_ + path, root_ + "/sys/class/net/" + name + "/device");
-  }
   const Nic& nic(const Topology& topology, const std::string& name) {
     for (const Nic& one : topology.nics)
       if (one.name == name) return one;
@@ -67,7 +19,8 @@ class TopologyOfATree : public ::testing::Test {
     return topology.nics.at(0);
   }
 
-  std::string root_;
+  const test::TwoNodes tree_;
+  const std::string& root_ = tree_.root();
 };
 
 TEST_F(TopologyOfATree, HasItsNodesNicsAndGpus) {
@@ -76,21 +29,21 @@ TEST_F(TopologyOfATree, HasItsNodesNicsAndGpus) {
   EXPECT_EQ(topology.nodes[0].cpus, (std::vector<int>{0, 1, 2, 3, 8}));
   EXPECT_EQ(topology.nodes[1].cpus, (std::vector<int>{4, 5, 6, 7}));
   ASSERT_EQ(topology.nics.size(), 3u);
-  EXPECT_EQ(nic(topology, "eth0").pciPath, kNicA);
+  EXPECT_EQ(nic(topology, "eth0").pciPath, test::TwoNodes::kNicA);
   EXPECT_EQ(nic(topology, "eth0").speedMbps, 25000);
   EXPECT_EQ(nic(topology, "eth0").numaNode, 0);
-  EXPECT_EQ(nic(topology, "ens3").pciPath, kNicB) << "the function that the virtio device sits on";
+  EXPECT_EQ(nic(topology, "ens3").pciPath, test::TwoNodes::kNicB) << "the function that the virtio device sits on";
   EXPECT_EQ(nic(topology, "ens3").speedMbps, 0);
   EXPECT_EQ(nic(topology, "br0").pciPath, "");
   ASSERT_EQ(topology.gpus.size(), 2u);
   EXPECT_EQ(topology.gpus[0].busId, "0000:1a:00.0");
   EXPECT_EQ(topology.gpus[0].model, "NVIDIA GeForce RTX 3090");
-  EXPECT_EQ(topology.gpus[1].pciPath, kGpuB);
+  EXPECT_EQ(topology.gpus[1].pciPath, test::TwoNodes::kGpuB);
   EXPECT_EQ(topology.gpus[1].model, "");
 }
 
 TEST_F(TopologyOfATree, HasOnlyTheGpusThatTheDriverShows) {
-  fs::remove_all(root_ + "/proc/driver/nvidia/gpus/0000:1a:00.0");
+  std::filesystem::remove_all(root_ + "/proc/driver/nvidia/gpus/0000:1a:00.0");
   const Topology topology = read(root_);
   ASSERT_EQ(topology.gpus.size(), 1u);
   EXPECT_EQ(topology.gpus[0].busId, "0000:c1:00.0");
@@ -105,13 +58,51 @@ TEST_F(TopologyOfATree, TellsHowFarNicAndGpuAreApart) {
   EXPECT_STREQ(name(Distance::Pxb), "PXB");
 }
 
-TEST_F(TopologyOfATree, NamesCpusNearADeviceOnlyIfTheyAreEnough) {
-  const std::vector<int> all{0, 1, 2, 3, 4, 5, 6, 7, 8};
-  EXPECT_EQ(cpusNear({kNicB}, all, 2, 2, root_), (std::vector<int>{4, 5, 6, 7}));
-  EXPECT_EQ(cpusNear({kNicB}, {0, 5, 6}, 1, 2, root_), (std::vector<int>{5, 6})) << "only what is allowed";
-  EXPECT_TRUE(cpusNear({kNicB}, all, 2, 3, root_).empty()) << "six threads do not fit on four CPUs";
-  EXPECT_TRUE(cpusNear({kNicB, ""}, all, 1, 1, root_).empty()) << "a device without a place";
-  EXPECT_TRUE(cpusNear({kNicA, kNicB}, all, 1, 1, root_).empty()) << "near everything";
+TEST_F(TopologyOfATree, NamesTheCpusNearDevices) {
+  EXPECT_EQ(cpusNear({test::TwoNodes::kNicB}, root_), (std::vector<int>{4, 5, 6, 7}));
+  EXPECT_EQ(cpusNear({test::TwoNodes::kNicA, test::TwoNodes::kNicB}, root_).size(), 9u) << "of both";
+  EXPECT_TRUE(cpusNear({test::TwoNodes::kNicB, ""}, root_).empty()) << "one of them is virtual";
+  EXPECT_TRUE(cpusNear({}, root_).empty());
+  EXPECT_TRUE(cpusNear({test::TwoNodes::kNicB + "/gone"}, root_).empty()) << "unplugged";
+}
+
+TEST(TopologyOfOneNode, HasEveryCpuNearTheNic) {
+  const test::HostTree tree;
+  const std::string path = "/sys/devices/pci0000:00/0000:00:03.0";
+  tree.node(0, "0-15");
+  tree.device(path, "0x8086", "0x020000", -1, "0-15");  // the kernel names all CPUs where it knows no node
+  tree.interface("eth0", path, "10000");
+  const Topology topology = read(tree.root());
+  ASSERT_EQ(topology.nodes.size(), 1u);
+  ASSERT_EQ(topology.nics.size(), 1u);
+  EXPECT_EQ(topology.nics[0].numaNode, -1);
+  EXPECT_EQ(cpusNear({topology.nics[0].pciPath}, tree.root()), topology.nodes[0].cpus);
+}
+
+// As in NCCL's own socket net: ports of a card are functions of their own, and what NCCL cannot find is left out.
+TEST(TopologyOfOddNics, HasAPciPathOnlyWhereNcclTakesOne) {
+  const test::HostTree tree;
+  const std::string card = "/sys/devices/pci0000:80/0000:80:02.0/0000:81:00.";
+  for (const std::string port : {"0", "1"}) {
+    tree.device(card + port, "0x15b3", "0x020000", 0, "0-3");
+    tree.interface("eth" + port, card + port);
+  }
+  const std::string usb = "/sys/devices/pci0000:00/0000:00:14.0/usb1/1-1/1-1:1.0";
+  tree.write(usb + "/bInterfaceClass", "ff\n");
+  tree.interface("usb0", usb);
+  const std::string vmd = "/sys/devices/pci0000:e2/0000:e2:00.5/pci10000:00/10000:00:02.0";
+  tree.device(vmd, "0x8086", "0x020000", 0, "0-3");
+  tree.interface("vmd0", vmd);
+  const std::string platform = "/sys/devices/platform/soc/fd58.ethernet";
+  tree.write(platform + "/modalias", "of:NethernetT(null)\n");
+  tree.interface("soc0", platform);
+  const auto path = [&](const std::string& name) { return pciPathOf(name, tree.root()); };
+  EXPECT_EQ(path("eth0"), card + "0");
+  EXPECT_EQ(path("eth1"), card + "1");
+  EXPECT_EQ(path("usb0"), "");
+  EXPECT_EQ(path("soc0"), "");
+  EXPECT_EQ(path("vmd0"), vmd);
+  EXPECT_EQ(path("none"), "");
 }
 
 TEST_F(TopologyOfATree, OfAnEmptyHostIsEmpty) {

@@ -299,5 +299,44 @@ TEST(WorkerThreads, SpinOnlyWhereARanksBusyThreadsHaveACpuEach) {
   EXPECT_EQ(spinFor(64, 32), 0);
 }
 
+std::vector<int> range(int first, int last) {
+  std::vector<int> cpus;
+  for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+  return cpus;
+}
+
+struct Placed {
+  std::vector<int> allowed;
+  std::vector<int> near;
+  int localRanks;
+  std::vector<int> kept;  // empty: stays where it is
+  const char* why;
+};
+class CpusToKeepTo : public ::testing::TestWithParam<Placed> {};
+
+// A rank of two to four workers and one progress thread, with NCCL's and the application's, keeps five to seven busy.
+TEST_P(CpusToKeepTo, AreNearAllowedAndEnough) {
+  Settings settings;
+  settings.nearCpus = GetParam().near;
+  settings.localRanks = GetParam().localRanks;
+  EXPECT_EQ(cpusToKeepTo(settings, GetParam().allowed), GetParam().kept) << GetParam().why;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Hosts, CpusToKeepTo,
+    ::testing::Values(
+        Placed{range(0, 31), range(0, 15), 1, range(0, 15), "one of two nodes"},
+        Placed{range(0, 31), range(0, 15), 4, {}, "four ranks keep more than sixteen CPUs busy"},
+        Placed{range(8, 31), range(0, 15), 1, range(8, 15), "only what the process was given"},
+        Placed{range(12, 31), range(0, 15), 1, {}, "four near CPUs are too few"},
+        Placed{range(16, 31), range(0, 15), 1, {}, "given the other node"},
+        Placed{range(0, 3), range(0, 15), 8, {}, "bound by its launcher to four near CPUs"},
+        Placed{range(14, 17), range(0, 15), 8, {}, "bound across the nodes"},
+        Placed{range(0, 15), range(0, 15), 1, {}, "all are near"},
+        Placed{range(0, 31), {}, 1, {}, "nothing known of the NIC"},
+        Placed{{}, range(0, 15), 1, {}, "the kernel does not tell what is allowed"},
+        Placed{range(0, 255), {7, 64, 65, 66, 67, 68, 69, 300}, 1, {7, 64, 65, 66, 67, 68, 69}, "seven that count"},
+        Placed{range(0, 255), {64, 65, 66, 67, 68, 69, 300}, 1, {}, "CPU 300 does not count"}));
+
 }  // namespace
 }  // namespace cgx

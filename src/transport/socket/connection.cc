@@ -21,7 +21,7 @@ SocketConnection::SocketConnection(Reactor::Share reactor, Parts& parts)
       exchange_(parts.streams.size()) {}
 
 Result<std::unique_ptr<Connection>> SocketConnection::create(const Settings& settings, Parts parts) {
-  Result<Reactor::Share> reactor = Reactor::acquire(settings.progressThreads);
+  Result<Reactor::Share> reactor = Reactor::acquire(settings);
   if (!reactor.ok()) return std::move(reactor).status();
   std::unique_ptr<SocketConnection> connection(new SocketConnection(std::move(reactor).value(), parts));
   Stream::Owner& owner = *connection;

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/fd.h"
+#include "cgx/topology.h"
 #include "transport/checksum.h"
 
 namespace cgx::transport::socket {
@@ -100,19 +101,6 @@ int kernelSpeedMbps(const Interface& interface) {
   return speed > 0 && speed <= 10'000'000 ? static_cast<int>(speed) : kUnknownSpeedMbps;
 }
 
-std::string pciPath(const std::string& name) {
-  const std::unique_ptr<char, decltype(&std::free)> path(
-      ::realpath(("/sys/class/net/" + name + "/device").c_str(), nullptr), &std::free);
-  if (!path || !hasPrefix(path.get(), "/sys/devices/")) return {};
-  std::string result = path.get();
-  // The device below a virtio NIC's PCI function is not itself a PCI device.
-  if (const std::size_t virtio = result.rfind("/virtio"); virtio != std::string::npos) result.resize(virtio);
-  const std::size_t last = result.rfind('/');
-  // A PCI function's directory is named like 0000:00:04.0; anything else (USB, platform) means nothing to NCCL.
-  return std::count(result.begin() + static_cast<std::ptrdiff_t>(last), result.end(), ':') == 2 ? result
-                                                                                                : std::string();
-}
-
 }  // namespace
 
 Address Interface::best(int family) const noexcept {
@@ -174,7 +162,7 @@ Device describeDevice(const Chosen& chosen, int linkSpeedMbps) {
   const std::string& name = chosen.interface.name;
   Device device;
   device.name = name;
-  device.pciPath = pciPath(name);
+  device.pciPath = topology::pciPathOf(name);
   device.address = chosen.listenAddress.host();
   // The same for all processes of this boot, different for every interface of every host.
   const std::string identity =

@@ -110,7 +110,7 @@ Result<std::unique_ptr<Listener>> SocketListener::create(const Settings& setting
   if (!nonce.ok()) return std::move(nonce).status();
   Result<Fd> fd = openListening(settings, device, address);
   if (!fd.ok()) return std::move(fd).status();
-  Result<Reactor::Share> reactor = Reactor::acquire(settings.progressThreads);
+  Result<Reactor::Share> reactor = Reactor::acquire(settings);
   if (!reactor.ok()) return std::move(reactor).status();
   std::unique_ptr<SocketListener> listener(
       new SocketListener(settings, role, std::move(reactor).value(), std::move(fd).value()));

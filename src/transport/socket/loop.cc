@@ -8,6 +8,7 @@
 #include <string>
 #include <system_error>
 
+#include "base/cpus.h"
 #include "base/signals.h"
 #include "transport/socket/reactor.h"
 #include "transport/socket/socket_stream.h"
@@ -25,7 +26,7 @@ std::uint64_t keyOf(std::uint32_t slot, std::uint32_t generation) { return std::
 
 Loop::~Loop() { stop(); }
 
-Status Loop::start(int index) {
+Status Loop::start(int index, const std::vector<int>& cpus) {
   epoll_ = Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.valid()) return descriptorError("create an epoll instance", errno);
   wake_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -47,6 +48,7 @@ Status Loop::start(int index) {
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (failed != 0) return Status::system("start a progress thread", failed);
+  (void)keepTo(thread_.native_handle(), cpus);  // refused: the process may run elsewhere now, and so does the thread
   pthread_setname_np(thread_.native_handle(), ("cgx-net-" + std::to_string(index)).c_str());
   return {};
 }

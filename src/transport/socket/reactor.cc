@@ -13,6 +13,9 @@
 #include <atomic>
 #include <new>
 
+#include "base/cpus.h"
+#include "base/worker_pool.h"
+
 namespace cgx::transport::socket {
 namespace {
 
@@ -76,13 +79,14 @@ class Reactor::Lingerer final : public Source {
   std::atomic<bool> gone_{false};
 };
 
-Result<Reactor::Share> Reactor::acquire(int threads) {
+Result<Reactor::Share> Reactor::acquire(const Settings& settings) {
   const std::lock_guard lock(sharedMutex);
   if (users == 0) {
     std::unique_ptr<Reactor, void (*)(Reactor*)> reactor(new Reactor, [](Reactor* r) { delete r; });
-    for (int i = 0; i < std::max(threads, 1); ++i) {
+    const std::vector<int> cpus = cpusToKeepTo(settings, affinityCpus());
+    for (int i = 0; i < std::max(settings.progressThreads, 1); ++i) {
       reactor->loops_.push_back(std::make_unique<Loop>());
-      CGX_TRY(reactor->loops_.back()->start(i));
+      CGX_TRY(reactor->loops_.back()->start(i, cpus));
     }
     shared = reactor.release();
   }

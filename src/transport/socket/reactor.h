@@ -47,7 +47,8 @@ class Loop {
  public:
   Loop() = default;
   ~Loop();  // stops
-  Status start(int index);
+  /// The thread stays on `cpus`; none: where it is started.
+  Status start(int index, const std::vector<int>& cpus);
   void stop() noexcept;
 
   /// From any thread. `fd` stays open until remove.
@@ -116,7 +117,7 @@ class Reactor {
     Reactor* reactor_ = nullptr;
   };
 
-  static Result<Share> acquire(int threads);
+  static Result<Share> acquire(const Settings& settings);
   /// A loop, in turn.
   Loop& pick() noexcept;
   /// Keeps a descriptor whose connection is closed until the peer has read what is on the way, or `kLingerLimit` has

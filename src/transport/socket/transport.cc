@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "cgx/topology.h"
 #include "transport/handshake.h"
 #include "transport/socket/connector.h"
 #include "transport/socket/interfaces.h"
@@ -19,7 +20,12 @@ class SocketTransport final : public Transport {
  public:
   SocketTransport(const Settings& settings, std::vector<Chosen> chosen)
       : settings_(settings), chosen_(std::move(chosen)) {
-    for (const Chosen& one : chosen_) devices_.push_back(describeDevice(one, settings_.linkSpeedMbps));
+    std::vector<std::string> pciPaths;
+    for (const Chosen& one : chosen_) {
+      devices_.push_back(describeDevice(one, settings_.linkSpeedMbps));
+      pciPaths.push_back(devices_.back().pciPath);
+    }
+    if (settings_.affinity == Affinity::Near) settings_.nearCpus = topology::cpusNear(pciPaths);
   }
 
   std::span<const Device> devices() const override { return devices_; }
@@ -72,7 +78,7 @@ class SocketTransport final : public Transport {
     return route;
   }
 
-  const Settings settings_;
+  Settings settings_;
   const std::vector<Chosen> chosen_;
   std::vector<Device> devices_;
 };
