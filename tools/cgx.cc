@@ -10,6 +10,7 @@
 #include "perf.h"
 #include "plan.h"
 #include "run_report/run_report.h"
+#include "topo/topo.h"
 
 int main(int argc, char** argv) {
   constexpr int kUsage = 2;
@@ -32,6 +33,9 @@ int main(int argc, char** argv) {
   cgx::tool::RunReportOptions reportOptions;
   CLI::App* report = app.add_subcommand("report", "Sum up the statistics files of a job's ranks");
   cgx::tool::addRunReportFlags(*report, &reportOptions);
+  cgx::tool::topo::Options topoOptions;
+  CLI::App* topo = app.add_subcommand("topo", "Show how far this host's interfaces, GPUs and CPUs are apart");
+  cgx::tool::topo::addFlags(*topo, &topoOptions);
   cgx::tool::InfoOptions infoOptions;
   CLI::App* info = app.add_subcommand("info", "Show version, plugin ABI, interfaces, instruction sets and settings");
   info->add_option("--plugin", infoOptions.plugin,
@@ -48,6 +52,7 @@ int main(int argc, char** argv) {
   if (launch->parsed()) return cgx::tool::launch(launchOptions, environment);
   if (doctor->parsed()) return cgx::tool::doctor::run(doctorOptions, environment);
   if (report->parsed()) return cgx::tool::report(reportOptions);
+  if (topo->parsed()) return cgx::tool::topo::run(topoOptions, environment);
   if (plan->parsed()) return cgx::tool::plan(planOptions, environment);
   return cgx::tool::perf(perfOptions, std::vector<std::string>(argv, argv + argc), environment);
 }
