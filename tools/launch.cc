@@ -21,7 +21,6 @@ constexpr int kNotExecutable = 126;
 constexpr int kNotFound = 127;
 constexpr const char* kPlugin = "NCCL_NET_PLUGIN";
 constexpr const char* kLoaderPath = "LD_LIBRARY_PATH";
-constexpr NcclVersion kTakesPaths{2, 21, 0};  // before, NCCL_NET_PLUGIN=x is libnccl-net-x.so and nothing else
 
 constexpr const char* kFooter = R"help(
 Sets what the program's NCCL needs to use the plugin and becomes the program: same process, signals, input, output and exit status.
@@ -46,12 +45,10 @@ std::vector<NcclVersion> versionsOf(const std::vector<FoundNccl>& found) {
   return versions;
 }
 
-/// How the plugin is named: by path, or where an old NCCL may be met by the short name, with its folder on the loader's
-/// path.
+/// How the plugin is named: by path, or where an NCCL may be met that takes none by the short name, with its folder on
+/// the loader's path.
 void namePlugin(const LaunchFacts& facts, const std::vector<NcclVersion>& versions, LaunchPlan& plan) {
-  const bool paths =
-      std::all_of(versions.begin(), versions.end(), [](NcclVersion v) { return v.known() && v >= kTakesPaths; });
-  if (paths) {
+  if (std::all_of(versions.begin(), versions.end(), activation::takesAPath)) {
     plan.set.emplace_back(kPlugin, facts.library);
     return;
   }
@@ -96,6 +93,14 @@ void follow(const activation::Decision& decision, NcclVersion version, LaunchPla
         std::find_if(plan.set.begin(), plan.set.end(), [&](const auto& s) { return s.first == one.name; });
     if (known == plan.set.end()) plan.set.emplace_back(one.name, one.value);
   }
+}
+
+void warnOfName(const LaunchFacts& facts, NcclVersion version, LaunchPlan& plan) {
+  const char* const users = facts.lookup(kPlugin);
+  if (isEmpty(users) || activation::understood(users, facts.library, version)) return;
+  addOnce(plan.warnings, std::string(kPlugin) + " is set to '" + users + "' and stays so, but NCCL " + version.text() +
+                             " finds no plugin by it: set it to 'cgx', with the plugin's folder on the loader's path, "
+                             "or leave it to cgx run");
 }
 
 std::string describe(const FoundNccl& found) {
@@ -154,6 +159,7 @@ LaunchPlan planLaunch(const LaunchFacts& facts) {
                               "', which is not this plugin: nothing is set, and the program runs without it");
       return plan;
     }
+    warnOfName(facts, version, plan);
     follow(decision, version, plan);
   }
   return plan;

@@ -26,6 +26,10 @@ Way wayOf(NcclVersion nccl) noexcept;
 /// sockets, unless NCCL_NET_PLUGIN_REF_COUNT=1. True for an unknown version too: there it does no harm.
 bool forgetsThePlugin(NcclVersion nccl) noexcept;
 
+/// Whether NCCL_NET_PLUGIN may be a path. Up to 2.20 it is libnccl-net-<value>.so and nothing else, and 2.27.3 opens as
+/// it is only what begins with "lib" and ends in ".so". False for an unknown version: there "cgx" is understood by all.
+bool takesAPath(NcclVersion nccl) noexcept;
+
 /// The GPUs of a host, the same on each of its ranks.
 struct Box {
   int gpus = 0;
@@ -88,6 +92,10 @@ std::string remedy(NcclVersion nccl, const std::string& libraryPath);
 /// Whether a value of NCCL_NET_PLUGIN or NCCL_TUNER_PLUGIN means the library in `libraryPath`: "cgx", its file name, a
 /// path to that very file, or a comma list that holds one of these. nullptr: no.
 bool namesUs(const char* value, const std::string& libraryPath);
+
+/// Whether NCCL of that version finds us by a value that names us: up to 2.20 only "cgx" does, lists came with 2.27.
+/// True for an unknown version.
+bool understood(const char* value, const std::string& libraryPath, NcclVersion nccl);
 
 /// Which of the host's processes of this job this is, by what the launcher says; nothing when it does not.
 std::optional<int> localRank(const Lookup& lookup);

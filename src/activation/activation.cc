@@ -78,6 +78,17 @@ bool meansUs(const std::string& word, const std::string& libraryPath) {
   return sameFile(word, libraryPath);
 }
 
+/// Whether `accept` takes any word of the list.
+template <class Accept>
+bool anyOf(std::string_view rest, const Accept& accept) {
+  while (!rest.empty()) {
+    const std::size_t comma = rest.find(',');
+    if (accept(std::string(rest.substr(0, comma)))) return true;
+    rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 1);
+  }
+  return false;
+}
+
 }  // namespace
 
 Way wayOf(NcclVersion nccl) noexcept {
@@ -88,6 +99,12 @@ Way wayOf(NcclVersion nccl) noexcept {
 
 bool forgetsThePlugin(NcclVersion nccl) noexcept {
   return !nccl.known() || (nccl >= NcclVersion{2, 28, 3} && nccl <= NcclVersion{2, 29, 7});
+}
+
+bool takesAPath(NcclVersion nccl) noexcept {
+  const bool wordsOnly =
+      nccl < NcclVersion{2, 21, 0} || (nccl >= NcclVersion{2, 27, 0} && nccl < NcclVersion{2, 27, 5});
+  return nccl.known() && !wordsOnly;
 }
 
 const Wanted* Decision::find(const std::string& name) const {
@@ -149,14 +166,17 @@ std::string remedy(NcclVersion nccl, const std::string& libraryPath) {
 }
 
 bool namesUs(const char* value, const std::string& libraryPath) {
+  return value != nullptr && anyOf(value, [&](const std::string& word) { return meansUs(word, libraryPath); });
+}
+
+bool understood(const char* value, const std::string& libraryPath, NcclVersion nccl) {
   if (value == nullptr) return false;
-  std::string_view rest = value;
-  while (!rest.empty()) {
-    const std::size_t comma = rest.find(',');
-    if (meansUs(std::string(rest.substr(0, comma)), libraryPath)) return true;
-    rest = comma == std::string_view::npos ? std::string_view{} : rest.substr(comma + 1);
-  }
-  return false;
+  if (!nccl.known()) return namesUs(value, libraryPath);
+  if (nccl < NcclVersion{2, 21, 0}) return std::strcmp(value, "cgx") == 0;
+  if (nccl < NcclVersion{2, 27, 0}) return std::strchr(value, ',') == nullptr && meansUs(value, libraryPath);
+  return anyOf(value, [&](const std::string& word) {
+    return meansUs(word, libraryPath) && (takesAPath(nccl) || word.find('/') == std::string::npos);
+  });
 }
 
 std::optional<int> localRank(const Lookup& lookup) {

@@ -99,7 +99,7 @@ class Launch(unittest.TestCase):
                 self.assertIn(b"NCCL_COLLNET_ENABLE=1", by_shell.stdout)
 
     def test_the_plugin_is_found_under_the_name_that_is_set(self):
-        for version in ("2.18.3", "2.28.9"):
+        for version in ("2.18.3", "2.27.3", "2.28.9"):
             with tempfile.TemporaryDirectory() as folder:
                 fake_nccl(folder, version)
                 done = run("--", sys.executable, "-c", LOAD, env=environment(LD_LIBRARY_PATH=folder))

@@ -59,12 +59,14 @@ TEST(Doctor, NamesAPluginThatIsNotNamedOrNotFoundOrAnother) {
   EXPECT_EQ(problems(facts), Names{"library"});
 }
 
-TEST(Doctor, NamesAPathThatAnOldNcclDoesNotUnderstand) {
-  Facts facts = healthy();
-  facts.nccl[0].version = {2, 20, 5};
-  EXPECT_EQ(problems(facts), Names{"named"});
-  facts.plugin.value = "cgx";
-  EXPECT_EQ(problems(facts), Names{});
+TEST(Doctor, NamesAPathThatSomeNcclsDoNotUnderstand) {
+  for (const NcclVersion version : {NcclVersion{2, 20, 5}, NcclVersion{2, 27, 3}}) {
+    Facts facts = healthy();
+    facts.nccl[0].version = version;
+    EXPECT_EQ(problems(facts), Names{"named"}) << version.text();
+    facts.plugin.value = "cgx";
+    EXPECT_EQ(problems(facts), Names{}) << version.text();
+  }
 }
 
 TEST(Doctor, NamesACollnetThatIsOff) {

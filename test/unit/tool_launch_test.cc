@@ -46,6 +46,8 @@ TEST(Launch, EachVersionGetsWhatItNeeds) {
       {{2, 20, 5}, kShort + kCollnet},
       {{2, 21, 5}, kPath + kCollnet},
       {{2, 26, 6}, kPath + kCollnet},
+      {{2, 27, 3}, kShort + kCollnet},
+      {{2, 27, 5}, kPath + kCollnet},
       {{2, 27, 7}, kPath + kCollnet},
       {{2, 28, 2}, kPath + kCollnet},
       {{2, 28, 3}, kPath + kCollnet + kRefCount},
@@ -97,6 +99,20 @@ TEST(Launch, WhatTheUserHasSetStaysAndIsNamedWhereItKeepsUsOut) {
     EXPECT_NE(plan.warnings[0].find(other), std::string::npos);
   }
   EXPECT_EQ(textOf(Job({{2, 27, 7}}, {{"NCCL_NET_PLUGIN", ""}}).plan()), kPath + kCollnet);
+}
+
+TEST(Launch, AUsersNameThatTheVersionCannotFindIsNamed) {
+  const auto warnings = [](NcclVersion version, const char* name) {
+    return Job({version}, {{"NCCL_NET_PLUGIN", name}}).plan().warnings;
+  };
+  EXPECT_TRUE(warnings({2, 20, 5}, "cgx").empty());
+  ASSERT_EQ(warnings({2, 20, 5}, "libnccl-net-cgx.so").size(), 1U);
+  ASSERT_EQ(warnings({2, 27, 3}, "/opt/cgx/libnccl-net-cgx.so").size(), 1U);
+  EXPECT_NE(warnings({2, 27, 3}, "/opt/cgx/libnccl-net-cgx.so")[0].find("2.27.3"), std::string::npos);
+  EXPECT_TRUE(warnings({2, 27, 3}, "libnccl-net-cgx.so").empty());
+  EXPECT_TRUE(warnings({2, 27, 5}, "/opt/cgx/libnccl-net-cgx.so").empty());
+  ASSERT_EQ(warnings({2, 26, 6}, "cgx,other").size(), 1U) << "lists came with 2.27";
+  EXPECT_TRUE(warnings({2, 27, 3}, "cgx,/opt/other.so").empty());
 }
 
 TEST(Launch, IntraGivesEachProcessAnIdThatOnlyItsPlaceDecides) {

@@ -35,7 +35,8 @@ Check checkNamed(const Facts& facts) {
     return problem(name, "NCCL_NET_PLUGIN is not set, so no job uses the plugin",
                    "export NCCL_NET_PLUGIN=/usr/local/lib/libnccl-net-cgx.so (on every node)");
   const NcclVersion version = versionOf(facts);
-  if (version.known() && version < NcclVersion{2, 21, 0} && facts.plugin.value != "cgx")
+  const char* const value = facts.plugin.value.c_str();
+  if (activation::namesUs(value, facts.opened) && !activation::understood(value, facts.opened, version))
     return problem(name, "NCCL " + version.text() + " does not understand NCCL_NET_PLUGIN=" + from(facts.plugin),
                    "set NCCL_NET_PLUGIN=cgx, with the library's folder on the loader's path");
   return ok(name, "NCCL_NET_PLUGIN=" + from(facts.plugin));
