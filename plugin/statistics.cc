@@ -84,7 +84,8 @@ void Statistics::closeNow(std::uint64_t id) {
     }
   }
   if (last) stopThread();
-  CGX_LOG(Info, Coll, "%s", statistics::summary(record).c_str());
+  CGX_LOG(Info, Coll, "%s",
+          record.counters.operations > 0 ? statistics::summary(record).c_str() : statistics::unused(record).c_str());
   writeFile();
 }
 

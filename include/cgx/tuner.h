@@ -101,8 +101,8 @@ bool isCollnet(Algorithm algorithm) noexcept;
 std::optional<Choice> chooseBlind(const Settings& settings, const Group& group, const Call& call,
                                   bool collnetOffered) noexcept;
 
-/// The size of CollnetChain's chunk, in bytes on each of `channels`, of which one call of ours is made: 32 KiB to 512 KiB,
-/// a power of two. NCCL's own `chunkBytes` where the number of channels is unknown.
+/// The size of CollnetChain's chunk, in bytes on each of `channels`, of which one call of ours is made: 32 KiB to 512
+/// KiB, a power of two. NCCL's own `chunkBytes` where the number of channels is unknown.
 std::size_t chunkBytesFor(const Group& group, std::size_t bytes, int channels, std::size_t chunkBytes) noexcept;
 
 }  // namespace cgx::tuner

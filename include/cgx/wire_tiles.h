@@ -8,15 +8,18 @@
 //
 // The elements are cut into T = ceil(n / 512) tiles of 512; the last may be partial. C of the tiles are coded.
 //
-//   section       bytes                        content
-//   tile table    T, zero-padded to 16         a byte for each tile: 0 zero (all +0), 1..8 coded in so many bits, 255
-//   raw tile scales   4 * C, zero-padded to 16     fp32, finite and > 0, of the coded tiles in tile order bucket bytes
-//   16 * C                       for each coded tile a byte for each of its 16 buckets of 32 elements:
-//                                                bit 7     1 if the negative side of the bucket is the longer one
-//                                                bits 0-6  c, 0 in a bucket of zeros; the step is scale * ratio(c)
-//   codes         64 * b for each coded tile   below
-//   raw tiles     512 * element size each      the elements as they are, in tile order; a partial last tile has only
-//                                              its own n % 512 elements, zero-padded to 16
+// clang-format off
+//   section           bytes                     content
+//   tile table        T, zero-padded to 16      a byte for each tile: 0 zero (all +0), 1..8 coded in so many bits,
+//                                               255 raw
+//   tile scales       4 * C, zero-padded to 16  fp32, finite and > 0, of the coded tiles in tile order
+//   bucket bytes      16 * C                    for each coded tile a byte for each of its 16 buckets of 32 elements:
+//                                               bit 7     1 if the negative side of the bucket is the longer one
+//                                               bits 0-6  c, 0 in a bucket of zeros; the step is scale * ratio(c)
+//   codes             64 * b for each coded tile  below
+//   raw tiles         512 * element size each   the elements as they are, in tile order; a partial last tile has only
+//                                               its own n % 512 elements, zero-padded to 16
+// clang-format on
 //
 // ratio(c): 0 for c = 0; else the fp32 with the smaller one of the bit patterns (c + 1905) << 19 and (c + 183) << 22.
 // That is 1.0 for c = 127, sixteen values a factor of two down to 2^-4 for c = 63, then two, down to 2^-35 for c = 1.

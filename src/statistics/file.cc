@@ -62,6 +62,11 @@ std::string expand(std::string_view pattern, const std::string& host, long pid, 
 }
 
 Status replaceFile(const std::string& path, std::string_view text) {
+  // A rename would put a file in the place of a device or a pipe; root may do that even to /dev/null.
+  struct stat there {};
+  if (::lstat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode) && !S_ISLNK(there.st_mode) &&
+      !S_ISDIR(there.st_mode))
+    return Status::invalid(path + " is neither a file nor a place for one");
   const std::string beside = path + ".tmp." + std::to_string(::getpid());
   const auto failed = [&](const char* what) {
     Status why = Status::system(std::string(what) + " " + beside, errno);

@@ -251,6 +251,13 @@ std::string toPrometheus(const Snapshot& snapshot) {
   return f.take();
 }
 
+std::string unused(const Record& r) {
+  return "rank " + std::to_string(r.rank) + " of " + std::to_string(r.ranks) +
+         ": NCCL never used collnet on this communicator: its all-reduces were too small or the link too fast for a "
+         "gain "
+         "(`cgx plan` shows from which size on; CGX_MODE=always overrules), or it is not one that CGX_COMMS means";
+}
+
 std::string summary(const Record& r) {
   const Counters& c = r.counters;
   const auto n = [](std::uint64_t value) { return std::to_string(value); };

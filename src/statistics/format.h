@@ -14,5 +14,7 @@ std::string toJson(const Snapshot& snapshot);
 std::string toPrometheus(const Snapshot& snapshot);
 /// One line for the log.
 std::string summary(const Record& record);
+/// What to say of one without any operation.
+std::string unused(const Record& record);
 
 }  // namespace cgx::statistics

@@ -258,6 +258,15 @@ TYPED_TEST(CollnetLogic, UnnamedItStaysOffQuietlyAndNetWorks) {
   EXPECT_EQ(net->init(&Captured::log), ncclSuccess);
 }
 
+TYPED_TEST(CollnetLogic, ACommunicatorThatWasNeverUsedSaysSoAndWhy) {
+  this->connect();
+  this->disconnect();
+  const auto lines = Captured::take(NCCL_LOG_INFO);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_NE(lines[0].find("never used"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("cgx plan"), std::string::npos) << lines[0];
+}
+
 TYPED_TEST(CollnetLogic, StatisticsAreSaidAtTheEnd) {
   this->connect();
   void* request = nullptr;

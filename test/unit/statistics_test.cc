@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -208,6 +209,16 @@ TEST_F(StatisticsFileTest, LinksAreReplacedNotFollowed) {
   EXPECT_EQ(fs::symlink_status(file).type(), fs::file_type::regular);
   EXPECT_EQ(read(file), "new");
   EXPECT_EQ(entries(), 2U);
+}
+
+TEST_F(StatisticsFileTest, ADeviceOrAPipeIsNotReplaced) {
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(replaceFile(pipe, "x").code(), Code::Invalid);
+  EXPECT_EQ(fs::status(pipe).type(), fs::file_type::fifo);
+  EXPECT_EQ(replaceFile("/dev/null", "x").code(), Code::Invalid);
+  EXPECT_EQ(fs::status("/dev/null").type(), fs::file_type::character);
+  EXPECT_EQ(entries(), 1U);
 }
 
 TEST_F(StatisticsFileTest, WhatCannotBeWrittenIsAnErrorWithItsReason) {

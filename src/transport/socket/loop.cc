@@ -45,6 +45,8 @@ Status Loop::start(int index, const std::vector<int>& cpus) {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
     failed = error.code().value();
+  } catch (const std::bad_alloc&) {
+    failed = ENOMEM;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (failed != 0) return Status::system("start a progress thread", failed);
