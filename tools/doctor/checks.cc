@@ -32,8 +32,10 @@ Check checkNccl(const Facts& facts) {
 Check checkNamed(const Facts& facts) {
   const std::string name = "named";
   if (!facts.plugin.set() || facts.plugin.value.empty())
-    return problem(name, "NCCL_NET_PLUGIN is not set, so no job uses the plugin",
-                   "export NCCL_NET_PLUGIN=/usr/local/lib/libnccl-net-cgx.so (on every node)");
+    return problem(
+        name, "NCCL_NET_PLUGIN is not set, so no job uses the plugin",
+        "start the program with `cgx run --` in front, or export NCCL_NET_PLUGIN=cgx, with the library's folder on the "
+        "loader's path, on every node");
   const NcclVersion version = versionOf(facts);
   const char* const value = facts.plugin.value.c_str();
   if (activation::namesUs(value, facts.opened) && !activation::understood(value, facts.opened, version))
