@@ -2,6 +2,7 @@
 // in place of this one. What NCCL must be told is cgx/activation.h's to know.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <utility>
@@ -10,10 +11,6 @@
 #include "cgx/activation.h"
 #include "cgx/settings.h"
 #include "nccl_finder.h"
-
-namespace CLI {
-class App;
-}
 
 namespace cgx::tool {
 
