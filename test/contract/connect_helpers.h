@@ -13,6 +13,7 @@
 
 #include "cgx/wire_link.h"
 #include "contract/transport_fixture.h"
+#include "support/tasks.h"
 
 namespace cgx::transport {
 
@@ -21,9 +22,9 @@ inline std::size_t entriesIn(const char* folder) {
       std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator()));
 }
 inline std::size_t openFds() { return entriesIn("/proc/self/fd"); }
-inline std::size_t threadCount() { return entriesIn("/proc/self/task"); }
+inline std::size_t threadCount() { return test::liveThreads().size(); }
 
-/// Until `count()` is `want`; joined threads and closed descriptors leave /proc a moment later.
+/// Until `count()` is `want`: what another thread is about to give up.
 template <class Count>
 ::testing::AssertionResult settlesAt(std::size_t want, Count count) {
   const auto end = Clock::now() + seconds(5);

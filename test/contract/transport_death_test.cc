@@ -104,7 +104,7 @@ class TransportDeath : public ::testing::TestWithParam<Candidate> {
     EXPECT_NE(waiter.status().text().find("127.0.0.1:"), std::string::npos) << waiter.status().text();
     const auto begin = Clock::now();
     connection_->close({});
-    EXPECT_LT(Clock::now() - begin, seconds(1));
+    EXPECT_LT(Clock::now() - begin, seconds(4));
   }
   Settings settings_;
   std::unique_ptr<PeerProcess> peer_;
@@ -195,7 +195,7 @@ TEST_P(TransportDeath, IsNotAwaitedByCloseWhenThePeerIsStopped) {
   const auto begin = Clock::now();
   connection_->close({});
   connection_.reset();  // the last of the process: joins the threads as well
-  EXPECT_LT(Clock::now() - begin, seconds(1));
+  EXPECT_LT(Clock::now() - begin, seconds(4));
   for (const Waiter& waiter : sent) EXPECT_TRUE(waiter.told());
   for (const Waiter& waiter : got) EXPECT_TRUE(waiter.told());
 }

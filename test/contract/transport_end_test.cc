@@ -32,23 +32,24 @@ TEST_P(TransportEnds, AMessageLongerThanItsSlotFailsBothEndsNamingBothSizes) {
     connect();
     std::vector<std::byte> data = pattern(1 << 20, 1), room(16, std::byte{0xdd});
     Waiter sent, got;
-    if (sendFirst) {
-      ASSERT_TRUE(a_->send(data, 0, Priority::Normal, sent).ok());
-    }
+    Status status;
+    if (sendFirst) status = a_->send(data, 0, Priority::Normal, sent);
     ASSERT_TRUE(post(*b_, std::span(room).first(10), got).ok());
     if (!sendFirst) {
-      std::this_thread::sleep_for(milliseconds(50));  // the announcement has arrived
-      const Status status = a_->send(data, 0, Priority::Normal, sent);
-      EXPECT_EQ(status.code(), Code::Invalid);
-    } else {
-      ASSERT_TRUE(sent.wait());
-      EXPECT_EQ(sent.status().code(), Code::Invalid);
+      std::this_thread::sleep_for(milliseconds(50));  // for the announcement to arrive
+      status = a_->send(data, 0, Priority::Normal, sent);
     }
+    // Refused at once where the announcement was there, told else.
+    if (status.ok()) {
+      ASSERT_TRUE(sent.wait());
+      status = sent.status();
+    }
+    EXPECT_EQ(status.code(), Code::Invalid);
     ASSERT_TRUE(got.wait(seconds(2)));
-    for (const Status& status : {got.status(), a_->status(), b_->status()}) {
-      EXPECT_EQ(status.code(), Code::Invalid) << status.text();
-      EXPECT_NE(status.text().find("1048576"), std::string::npos) << status.text();
-      EXPECT_NE(status.text().find("10 bytes"), std::string::npos) << status.text();
+    for (const Status& end : {got.status(), a_->status(), b_->status()}) {
+      EXPECT_EQ(end.code(), Code::Invalid) << end.text();
+      EXPECT_NE(end.text().find("1048576"), std::string::npos) << end.text();
+      EXPECT_NE(end.text().find("10 bytes"), std::string::npos) << end.text();
     }
     EXPECT_TRUE(std::all_of(room.begin(), room.end(), [](std::byte b) { return b == std::byte{0xdd}; }));
     a_.reset(), b_.reset();
@@ -64,7 +65,7 @@ TEST_P(TransportEnds, ClosingTellsEverythingOutstandingOnBothSides) {
   for (Waiter& waiter : there) ASSERT_TRUE(post(*b_, room, waiter, 7).ok());
   const auto begin = Clock::now();
   a_->close({});
-  EXPECT_LT(Clock::now() - begin, seconds(1));
+  EXPECT_LT(Clock::now() - begin, seconds(4));
   for (const auto* list : {&sends, &receives}) {
     for (const Waiter& waiter : *list) {
       ASSERT_TRUE(waiter.told());

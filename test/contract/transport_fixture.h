@@ -53,6 +53,7 @@ class Waiter : public Completion {
   }
   bool told() const { return told_.load(std::memory_order_acquire); }
   int times() const { return times_.load(); }
+  Clock::time_point when() const { return when_; }
   const Status& status() const { return status_; }
   /// False when it was not told in time.
   bool wait(std::chrono::milliseconds limit = seconds(20)) const {
@@ -69,10 +70,12 @@ class Waiter : public Completion {
  private:
   void finish(const Status& status) {
     status_ = status;
+    when_ = Clock::now();
     ++times_;
     told_.store(true, std::memory_order_release);
   }
   Status status_;
+  Clock::time_point when_;
   std::atomic<bool> told_{false};
   std::atomic<int> times_{0};
 };

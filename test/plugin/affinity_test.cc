@@ -85,9 +85,10 @@ void onHost(const std::function<void(const HostTree&)>& prepare, const std::func
 
 /// A connected pair of net and a communicator of two ranks: all threads that the library ever has.
 std::vector<std::vector<int>> placesOfAllThreads(ncclNetProperties_v12_t* properties = nullptr) {
-  Library library(CGX_LIBRARY);
-  Net net(library);
-  Coll coll(library);
+  // Never unloaded: the child ends with everything open, and threads run in it until then.
+  auto& library = *new Library(CGX_LIBRARY);
+  auto& net = *new Net(library);
+  auto& coll = *new Coll(library);
   void* sendComm = nullptr;
   void* recvComm = nullptr;
   EXPECT_EQ(net.init(), ncclSuccess);
@@ -107,7 +108,7 @@ std::vector<std::vector<int>> placesOfAllThreads(ncclNetProperties_v12_t* proper
     EXPECT_NE(thread, ::pthread_self());
     places.push_back(cpus);
   }
-  return places;  // the child ends with everything open
+  return places;
 }
 
 void nearNic(const HostTree& host) {

@@ -145,13 +145,11 @@ TEST(NetEnvironment, ThreadsKeepToTheCpusOfTheProcess) {
     EXPECT_TRUE(pair.ready);
     EXPECT_TRUE(pair.exchange());
     int seen = 0;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    for (const int thread : liveThreads()) {
       std::string name;
-      std::getline(std::ifstream(entry.path() / "comm") >> std::ws, name);
+      std::getline(std::ifstream("/proc/self/task/" + std::to_string(thread) + "/comm") >> std::ws, name);
       cpu_set_t mask;
-      if (!name.starts_with("cgx") ||
-          sched_getaffinity(std::atoi(entry.path().filename().c_str()), sizeof mask, &mask) != 0)
-        continue;
+      if (!name.starts_with("cgx") || sched_getaffinity(thread, sizeof mask, &mask) != 0) continue;
       EXPECT_TRUE(CPU_EQUAL(&mask, &one)) << name;
       ++seen;
     }

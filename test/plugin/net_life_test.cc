@@ -83,7 +83,7 @@ TEST(NetLife, FiveHundredInitsAreQuickAndCostLittle) {
     all.push_back(std::make_unique<NetDriver<ncclNet_v12_t>>(library));
     ASSERT_EQ(all.back()->init(&Captured::log, i), ncclSuccess);
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   EXPECT_EQ(threads(), threadsBefore);
   EXPECT_LT(residentKiB() - residentBefore, 500 * 50);
   for (auto& net : all) EXPECT_EQ(net->finalize(), ncclSuccess);

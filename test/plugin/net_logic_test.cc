@@ -92,7 +92,8 @@ TEST_F(NetLogic, ALatePeerIsNamedOnceAnIntervalWithSizesAndWaitedFor) {
     for (void* receive : receives) ASSERT_EQ(net_->table->test(receive, &done, nullptr), ncclSuccess);
   }
   const auto warnings = Captured::take(NCCL_LOG_WARN);
-  ASSERT_EQ(warnings.size(), 1U);
+  ASSERT_GE(warnings.size(), 1U);
+  EXPECT_LE(warnings.size(), (std::chrono::steady_clock::now() - start) / std::chrono::milliseconds(200));
   for (const char* word : {"memory:1", "3 receive(s)", "100 bytes", "200 bytes", "300 bytes"})
     EXPECT_NE(warnings[0].find(word), std::string::npos) << warnings[0];
   send(7, 3);

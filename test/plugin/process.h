@@ -11,13 +11,15 @@
 #include <string>
 #include <thread>
 
+#include "support/tasks.h"
+
 namespace cgx::test {
 
 inline int countEntries(const char* path) {
   const std::filesystem::directory_iterator entries(path);
   return static_cast<int>(std::distance(begin(entries), end(entries)));
 }
-inline int threads() { return countEntries("/proc/self/task"); }
+inline int threads() { return static_cast<int>(liveThreads().size()); }
 inline int descriptors() { return countEntries("/proc/self/fd"); }
 inline std::size_t heapBytes() { return mallinfo2().uordblks; }
 
@@ -44,7 +46,7 @@ inline long residentKiB() {
   return resident * 4;
 }
 
-/// A joined thread leaves /proc/self/task a moment after pthread_join returned.
+/// For threads that nobody joins.
 inline bool threadsBecome(int expected) {
   for (int i = 0; i < 200; ++i) {
     if (threads() == expected) return true;

@@ -39,8 +39,9 @@ class Host {
     ip("addr add " + cidr + " dev " + device + (cidr.find(':') != std::string::npos ? " nodad" : ""));
     ip("link set " + device + " up");
   }
-  void sysctl(const std::string& setting) const {
-    EXPECT_TRUE(shell("ip netns exec " + name_ + " sysctl -w " + setting)) << setting;
+  /// As sysctl -w, which not every machine has: "net/ipv4/ip_forward", "1".
+  void kernel(const std::string& file, const std::string& value) const {
+    EXPECT_TRUE(shell("ip netns exec " + name_ + " sh -c 'echo " + value + " >/proc/sys/" + file + "'")) << file;
   }
   /// Runs `body` in a process in this namespace; its result is the exit status, its words go to standard error.
   pid_t start(const std::function<bool()>& body) const {

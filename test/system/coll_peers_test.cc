@@ -39,6 +39,14 @@ pid_t processOfLast(Rank& rank) {
   return all.back();
 }
 
+bool isStopped(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string words;
+  std::getline(file, words);
+  const std::size_t name = words.rfind(')');
+  return name != std::string::npos && words.compare(name, 3, ") T") == 0;
+}
+
 TEST(SlowPeer, IsWaitedForWithoutAnError) {
   // Later than CGX_PEER_TIMEOUT: that is for silent hosts, and a late rank's host is not silent.
   const Verdict verdict = run(realPlugin(3, {{"CGX_PEER_TIMEOUT", "1"}, {"CGX_LATE_WARN", "0.5"}}), [](Rank& rank) {
@@ -58,16 +66,26 @@ TEST(StoppedPeer, IsWaitedForAndNamedAndTheSumIsRight) {
     CollComm comm(rank, {});
     const pid_t last = processOfLast(rank);
     if (last < 0 || !comm.setUp()) return;
+    std::atomic<bool> all{false};
     std::thread keeper;
     if (rank.rank() == 0) {
-      keeper = std::thread([last] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        kill(last, SIGSTOP);
+      keeper = std::thread([&] {
+        while (!all && !isStopped(last)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         std::this_thread::sleep_for(std::chrono::milliseconds(2500));
         kill(last, SIGCONT);
       });
     }
-    runOperations(comm, std::vector<OpSpec>(12, large()));
+    // In the middle of its operations, with some of its peers' messages read and some not.
+    if (runOperations(comm, std::vector<OpSpec>(6, large()))) {
+      if (rank.rank() == 2) {
+        keeper = std::thread([] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(2));
+          raise(SIGSTOP);
+        });
+      }
+      runOperations(comm, std::vector<OpSpec>(40, large()), 6);
+    }
+    all = true;
     if (keeper.joinable()) keeper.join();
   });
   expectClean(verdict);
@@ -258,7 +276,7 @@ TEST(Signals, ByTheThousandDisturbNeitherConnectNorTraffic) {
   });
   expectClean(verdict);
   ASSERT_EQ(verdict.notes.count("signals"), 1U) << verdict.text();
-  EXPECT_GT(std::stoi(verdict.notes.at("signals").at(0)), 100);
+  EXPECT_GT(std::stoi(verdict.notes.at("signals").at(0)), 20);
 }
 
 TEST(Communicators, ThirtyTwoAtOnce) {

@@ -14,7 +14,7 @@ inline RunOptions realPlugin(int ranks, Environment environment = {}) {
   o.ranks = ranks;
   o.environment = {{"NCCL_SOCKET_IFNAME", "lo"}, {"CGX_CONNECT_TIMEOUT", "20"}};
   o.environment.insert(o.environment.end(), environment.begin(), environment.end());
-  o.limits = {.runSeconds = 100, .stuckSeconds = 10, .connectSeconds = 40, .closeSeconds = 1, .operationSeconds = 30};
+  o.limits = {.runSeconds = 100, .stuckSeconds = 10, .connectSeconds = 40, .closeSeconds = 3, .operationSeconds = 30};
   return o;
 }
 

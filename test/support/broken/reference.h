@@ -129,7 +129,7 @@ inline void sleepIfBlocking() {
   if (is(Defect::BlockingCall)) usleep(60 * 1000);
 }
 inline void sleepIfCloseBlocks() {
-  if (is(Defect::CloseBlocks)) usleep(1600 * 1000);
+  if (is(Defect::CloseBlocks)) usleep(2600 * 1000);
 }
 
 }  // namespace cgx::broken

@@ -220,7 +220,7 @@ ncclResult_t listen(int, void* handle, void** listenComm) { return listenOnLoopb
 ncclResult_t listen(void*, int, void* handle, void** listenComm) { return listenOnLoopback(handle, listenComm); }
 ncclResult_t reduceSupport(ncclDataType_t dtype, ncclRedOp_t op, int* supported) {
   *supported = op == ncclSum && (dtype == ncclFloat32 || dtype == ncclFloat16 || dtype == ncclBfloat16);
-  if (is(Defect::ReduceSupportDiffers) && getpid() % 2 == 0 && dtype == ncclInt8) *supported = 1;
+  if (is(Defect::ReduceSupportDiffers) && getenv("REFERENCE_DIFFERS") && dtype == ncclInt8) *supported = 1;
   return ncclSuccess;
 }
 template <class Size>

@@ -11,7 +11,7 @@ RunOptions options(const std::string& defect, int ranks = 2) {
   RunOptions o;
   o.plugin = std::string(CGX_BROKEN_DIR) + "/libreference-" + defect + ".so";
   o.ranks = ranks;
-  o.limits = {.runSeconds = 30, .stuckSeconds = 2, .connectSeconds = 10, .closeSeconds = 1, .operationSeconds = 10};
+  o.limits = {.runSeconds = 30, .stuckSeconds = 2, .connectSeconds = 10, .closeSeconds = 2, .operationSeconds = 10};
   return o;
 }
 
@@ -133,6 +133,8 @@ TEST_P(BrokenCollNet, IsReportedByName) {
   RunOptions o = options(c.defect, c.ranks);
   o.limits.operationSeconds = 1.5;
   o.limits.connectSeconds = 6;
+  o.rankEnvironment[1] = {{"REFERENCE_DIFFERS", "1"}};  // for what is asked before a rank knows which it is
+  o.limits.sleepsTolerated = 5;
   const Verdict verdict = run(o, collOperations({}, c.operations));
   EXPECT_TRUE(verdict.has(c.violation)) << verdict.text();
   for (const Finding& f : verdict.findings)

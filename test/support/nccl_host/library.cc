@@ -12,7 +12,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <string_view>
 #include <thread>
+
+#include "support/tasks.h"
 
 namespace cgx::host {
 namespace {
@@ -59,11 +62,14 @@ std::string difference(const std::set<T>& before, const std::set<T>& now) {
 
 Census Census::take() {
   Census census;
-  forEachEntry("/proc/self/task", [&](const std::string& tid) { census.threads.insert(std::atoi(tid.c_str())); });
+  census.threads = test::liveThreads();
   forEachEntry("/proc/self/fd", [&](const std::string& fd) {
     std::array<char, PATH_MAX> target{};
-    if (readlink(("/proc/self/fd/" + fd).c_str(), target.data(), target.size() - 1) >= 0)
-      census.descriptors.insert(fd + " -> " + target.data());
+    if (readlink(("/proc/self/fd/" + fd).c_str(), target.data(), target.size() - 1) < 0) return;
+    std::string file(target.data());
+    if (constexpr std::string_view kDeleted = " (deleted)"; file.ends_with(kDeleted))  // meanwhile, by somebody else
+      file.resize(file.size() - kDeleted.size());
+    census.descriptors.insert(fd + " -> " + file);
   });
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {

@@ -12,7 +12,6 @@ namespace {
 // A call that gave up the CPU for this long has blocked; on a busy machine a lock held by a thread that is not running
 // looks the same, so it takes several, or one that no scheduler explains.
 constexpr double kSleepSeconds = 0.02;
-constexpr int kSleepsTolerated = 5;
 constexpr double kLongSleepSeconds = 1.0;
 
 long voluntarySwitches() noexcept {
@@ -91,7 +90,7 @@ void Rank::slept(const char* name, CallKind kind, double took) {
     const std::lock_guard lock(mutex_);
     times = ++sleeps_[name];
   }
-  if (took > kLongSleepSeconds || times == kSleepsTolerated)
+  if (took > kLongSleepSeconds || times == limits().sleepsTolerated)
     report(violationOf(kind), std::string(name) + " slept " + seconds(took) + " (" + std::to_string(times) +
                                   " calls over " + seconds(kSleepSeconds) + " so far)");
 }

@@ -26,6 +26,7 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 struct Limits {
   double runSeconds = 60;        // whole run; then every rank left is killed and named
   double stuckSeconds = 10;      // a call that must not block
+  int sleepsTolerated = 12;      // such calls that slept a little, by name: a lock whose holder had no CPU
   double connectSeconds = 60;    // collnet connect, which blocks by contract
   double closeSeconds = 1;       // close*, deregMr, finalize
   double operationSeconds = 30;  // from post to done; also for net connections
