@@ -11,6 +11,7 @@
 
 #include "cgx/topology.h"
 #include "plugin_library.h"
+#include "text_files.h"
 
 namespace cgx::tool {
 namespace {
@@ -129,7 +130,7 @@ Result<LaunchFacts> factsFor(const LaunchOptions& options, const Lookup& lookup)
 
 void print(const LaunchPlan& plan) {
   for (const std::string& line : plan.about) std::printf("# %s\n", line.c_str());
-  for (const auto& [name, value] : plan.set) std::printf("export %s=%s\n", name.c_str(), quoted(value).c_str());
+  for (const auto& [name, value] : plan.set) std::printf("export %s=%s\n", name.c_str(), shellQuoted(value).c_str());
 }
 
 int become(const std::vector<std::string>& command) {
@@ -162,12 +163,6 @@ LaunchPlan planLaunch(const LaunchFacts& facts) {
     follow(decision, version, plan);
   }
   return plan;
-}
-
-std::string quoted(const std::string& value) {
-  std::string word = "'";
-  for (const char c : value) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
 }
 
 void addLaunchFlags(CLI::App& command, LaunchOptions* options) {

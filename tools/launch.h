@@ -41,9 +41,6 @@ struct LaunchPlan {
 /// Good for every version in `found`, and for all versions when it is empty.
 LaunchPlan planLaunch(const LaunchFacts& facts);
 
-/// `value` as one word of a POSIX shell.
-std::string quoted(const std::string& value);
-
 /// Does not return when the program starts. Otherwise the exit status: 0 with --print, 2 bad usage or setting or no
 /// plugin, 126 not executable, 127 not found, as shells and env(1) have it. Writes to stdout only with --print.
 int launch(const LaunchOptions& options, const Lookup& lookup);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <system_error>
 
@@ -93,6 +94,17 @@ std::string onPath(const std::string& command, std::string_view path) {
   for (const std::string& folder : splitAny(path, ":"))
     if (runnable(folder + "/" + command)) return folder + "/" + command;
   return {};
+}
+
+std::string shellQuoted(const std::string& value) {
+  const auto plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_-+=:,./@%").find(c) != std::string::npos;
+  };
+  if (!value.empty() && std::all_of(value.begin(), value.end(), plain)) return value;
+  std::string word = "'";
+  for (const char c : value) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
 }
 
 }  // namespace cgx::tool

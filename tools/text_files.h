@@ -17,5 +17,7 @@ std::vector<std::string> splitAny(std::string_view text, std::string_view separa
 std::vector<std::string> loaderFolders(const std::string& root);
 /// As a shell finds a program: `command` itself if it has a slash, else the first executable file on PATH; or empty.
 std::string onPath(const std::string& command, std::string_view path);
+/// `value` as one word of a POSIX shell; plain words stay readable.
+std::string shellQuoted(const std::string& value);
 
 }  // namespace cgx::tool

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tools/launch.h"
+#include "tools/text_files.h"
 
 namespace cgx::tool {
 namespace {
@@ -129,7 +130,7 @@ TEST(Launch, IntraGivesEachProcessAnIdThatOnlyItsPlaceDecides) {
 
 TEST(Launch, QuotedIsOneWordOfAShell) {
   for (const std::string value : {"", "plain", "with space", "it's", "''", "$(id)`id`\\", "a\nb", "\"*?~", "-n"}) {
-    std::FILE* shell = ::popen(("printf %s_ " + quoted(value)).c_str(), "r");
+    std::FILE* shell = ::popen(("printf %s_ " + shellQuoted(value)).c_str(), "r");
     ASSERT_NE(shell, nullptr);
     std::string got;
     for (int c = std::fgetc(shell); c != EOF; c = std::fgetc(shell)) got += static_cast<char>(c);

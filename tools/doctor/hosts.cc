@@ -8,24 +8,13 @@
 
 #include "doctor/host_process.h"
 #include "doctor/lines.h"
+#include "text_files.h"
 
 namespace cgx::tool::doctor {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr double kSlack = 30;  // seconds, for what a host does beside trying to reach others
-
-/// For a POSIX shell; plain words stay readable.
-std::string quoted(const std::string& word) {
-  const auto plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
-           std::string_view("_-+=:,./@%").find(c) != std::string::npos;
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
 
 bool replaceAll(std::string* text, const std::string& what, const std::string& with) {
   bool found = false;
@@ -116,12 +105,12 @@ Result<std::string> commandLine(const HostsPlan& plan, std::size_t index) {
   });
   if (!plain) return Status::invalid("--hosts: \"" + host + "\" is no host's name");
   std::string command;
-  for (const std::string& word : plan.words) command += quoted(word) + " ";
+  for (const std::string& word : plan.words) command += shellQuoted(word) + " ";
   command += "--member " + std::to_string(index);
   std::string line = plan.launcher;
-  if (!replaceAll(&line, "{host}", quoted(host)))
+  if (!replaceAll(&line, "{host}", shellQuoted(host)))
     return Status::invalid("--launcher \"" + plan.launcher + "\" does not say where {host} stands");
-  if (!replaceAll(&line, "{command}", quoted(command))) line += " " + command;
+  if (!replaceAll(&line, "{command}", shellQuoted(command))) line += " " + command;
   return line;
 }
 
