@@ -166,7 +166,7 @@ Status SocketConnector::assemble() {
 }
 
 Status SocketConnector::expired() {
-  const std::string limit = "no connection in time";
+  const std::string limit = "no connection within CGX_CONNECT_TIMEOUT";
   if (last_.ok()) return fail(Status(Code::Timeout, limit + ": no answer", ETIMEDOUT));
   return fail(Status(Code::System, limit + ", last: " + last_.text(), last_.sysErrno()));
 }
