@@ -105,7 +105,7 @@ TEST(NetLife, AContextThatWasNeverFinalizedIsFreedWithTheLibrary) {
     if (comm != nullptr) net.table->closeSend(comm);
   }
   EXPECT_FALSE(isMapped("libnccl-net-cgx"));
-  EXPECT_EQ(descriptors(), before);
+  EXPECT_TRUE(descriptorsBecome(before)) << descriptors();
 }
 
 TEST(NetLife, ExitWithoutDestroyIsCleanWithWorkInFlight) {

@@ -108,10 +108,14 @@ TEST_F(NetLimits, AnAllocationThatFailsIsAnErrorAndNoCrashOrLeak) {
     void* sendComm = nullptr;
     void* recvComm = nullptr;
     void* memory = nullptr;
+    bool pending = false;  // an attempt that the next connect would go on with
     allocationsLeft = n;
     ncclResult_t result = net_.listen(0, handle.data(), &listener);
     for (int i = 0; i < 200 && result == ncclSuccess && (sendComm == nullptr || recvComm == nullptr); ++i) {
-      if (sendComm == nullptr) result = net_.connect(0, handle.data(), &sendComm);
+      if (sendComm == nullptr) {
+        result = net_.connect(0, handle.data(), &sendComm);
+        pending = result == ncclSuccess && sendComm == nullptr;
+      }
       if (result == ncclSuccess && recvComm == nullptr) result = net_.accept(listener, &recvComm);
       if (result == ncclSuccess && recvComm != nullptr)
         result = net_.regMr(recvComm, &n, sizeof n, NCCL_PTR_HOST, &memory);
@@ -119,9 +123,10 @@ TEST_F(NetLimits, AnAllocationThatFailsIsAnErrorAndNoCrashOrLeak) {
     }
     allocationsLeft = -1;
     EXPECT_EQ(net_.table->closeListen(listener), ncclSuccess);
-    // On a busy machine the attempt may not be over yet; without its listener it ends soon, one way or the other.
-    for (int i = 0; i < 20000 && listener != nullptr && result == ncclSuccess && sendComm == nullptr; ++i) {
-      result = net_.connect(0, handle.data(), &sendComm);
+    // The attempt may not be over yet: the machine is busy, or accept has failed. Without its listener it ends soon,
+    // one way or the other; left alone it would be the context's until finalize.
+    for (int i = 0; i < 20000 && pending; ++i) {
+      pending = net_.connect(0, handle.data(), &sendComm) == ncclSuccess && sendComm == nullptr;
       usleep(1000);
     }
     EXPECT_EQ(net_.table->closeSend(sendComm), ncclSuccess);
@@ -134,7 +139,7 @@ TEST_F(NetLimits, AnAllocationThatFailsIsAnErrorAndNoCrashOrLeak) {
   exchange(sendComm, recvComm);
   EXPECT_EQ(net_.table->closeSend(sendComm), ncclSuccess);
   EXPECT_EQ(net_.table->closeRecv(recvComm), ncclSuccess);
-  EXPECT_EQ(descriptors(), before);
+  EXPECT_TRUE(descriptorsBecome(before)) << descriptors();
 }
 
 TEST_F(NetLimits, MessagesAndConnectionsCostNothingOverTime) {
@@ -158,7 +163,7 @@ TEST_F(NetLimits, MessagesAndConnectionsCostNothingOverTime) {
   const std::size_t heapCycled = heapBytes();
   for (int i = 0; i < 100; ++i) cycle();
   EXPECT_LT(heapBytes(), heapCycled + 20000);
-  EXPECT_EQ(descriptors(), descriptorsBefore);
+  EXPECT_TRUE(descriptorsBecome(descriptorsBefore)) << descriptors();
 }
 #endif
 

@@ -109,7 +109,7 @@ TEST_F(NetStrangers, ConnectsToAClosedPortFailWithAReasonAndLeaveNothing) {
   const int before = descriptors();
   const Net::Handle handle = deserted(nullptr);
   expectFailures(60, handle, [] {});
-  EXPECT_EQ(descriptors(), before);
+  EXPECT_TRUE(descriptorsBecome(before)) << descriptors();
   expectAPairWorks();
 }
 
@@ -125,7 +125,7 @@ TEST_F(NetStrangers, ConnectsToAServerThatResetsFailAndLeaveNothing) {
     }
   });
   close(server);
-  EXPECT_EQ(descriptors(), before);
+  EXPECT_TRUE(descriptorsBecome(before)) << descriptors();
   expectAPairWorks();
 }
 
@@ -135,7 +135,7 @@ TEST_F(NetStrangers, ConnectsToAServerThatSaysNothingFailAndLeaveNothing) {
   const Net::Handle handle = deserted(&server);
   expectFailures(60, handle, [] {});
   close(server);
-  EXPECT_EQ(descriptors(), before);
+  EXPECT_TRUE(descriptorsBecome(before)) << descriptors();
   expectAPairWorks();
 }
 
@@ -195,7 +195,7 @@ TEST(NetInterfaces, WithoutAUsableInterfaceInitFailsFastAndALaterOneSucceeds) {
   const auto warnings = Captured::take(NCCL_LOG_WARN);
   ASSERT_EQ(warnings.size(), 1U);
   EXPECT_NE(warnings[0].find("nonexistent0"), std::string::npos) << warnings[0];
-  EXPECT_EQ(descriptors(), descriptorsBefore);
+  EXPECT_TRUE(descriptorsBecome(descriptorsBefore)) << descriptors();
   EXPECT_EQ(threads(), threadsBefore);
   std::size_t i = 0;
   for (char** variable = environ; *variable != nullptr; ++variable) ASSERT_EQ(variables.at(i++), *variable);

@@ -46,13 +46,15 @@ inline long residentKiB() {
   return resident * 4;
 }
 
-/// For threads that nobody joins.
-inline bool threadsBecome(int expected) {
-  for (int i = 0; i < 200; ++i) {
-    if (threads() == expected) return true;
+/// For what another thread is about to give up.
+inline bool becomes(int (*count)(), int expected) {
+  for (int i = 0; i < 1000; ++i) {
+    if (count() == expected) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return false;
 }
+inline bool threadsBecome(int expected) { return becomes(&threads, expected); }
+inline bool descriptorsBecome(int expected) { return becomes(&descriptors, expected); }
 
 }  // namespace cgx::test

@@ -2,6 +2,8 @@
 
 #include <poll.h>
 
+#include <algorithm>
+
 namespace cgx::broken {
 namespace {
 
@@ -41,6 +43,12 @@ void sendTo(Comm& comm, std::size_t peer) {
   }
 }
 
+/// A peer that has left is a loss only for operations that still want something of it: it may be done earlier.
+bool wanted(const Comm& comm, std::size_t peer) {
+  return std::any_of(comm.operations.begin(), comm.operations.end(),
+                     [peer](const auto& op) { return !op->arrived[peer]; });
+}
+
 void receiveFrom(Comm& comm, std::size_t peer) {
   Peer& p = comm.peers[peer];
   for (;;) {
@@ -52,7 +60,7 @@ void receiveFrom(Comm& comm, std::size_t peer) {
       in.resize(p.frame.size);
       io = recvSome(p.fd, in.data(), in.size(), &p.dataDone);
     }
-    if (io == Io::Lost) comm.lost = true;
+    if (io == Io::Lost && wanted(comm, peer)) comm.lost = true;
     if (io != Io::Moved) return;
     op->arrived[peer] = true;
     p.frameDone = p.dataDone = 0;
